@@ -1,0 +1,1 @@
+//! Rate limits at the HTTP edge, as values in and values out.

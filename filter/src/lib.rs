@@ -1,0 +1,1 @@
+//! Lockkeeper as an Envoy proxy-wasm filter: a thin driver of `lockkeeper-core`.

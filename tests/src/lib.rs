@@ -1,0 +1,1 @@
+//! The harness that starts real servers on loopback.
