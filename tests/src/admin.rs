@@ -9,21 +9,23 @@ use std::net::{Ipv4Addr, SocketAddr};
 /// The admin interface of one Envoy.
 pub struct Admin {
     client: Client,
+    address: SocketAddr,
 }
 
 impl Admin {
     /// The admin interface at an address.
     pub fn new(address: SocketAddr) -> Self {
-        Self {
-            client: Client::new(address),
-        }
+        Self { client: Client::new(address), address }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Whether Envoy serves (`/ready` answers 200).
     pub fn is_ready(&self) -> bool {
-        self.client
-            .send(&Request::get("/ready"))
-            .is_ok_and(|response| response.status == 200)
+        self.client.send(&Request::get("/ready")).is_ok_and(|response| response.status == 200)
     }
 
     /// Where the listener `name` listens.
@@ -34,23 +36,16 @@ impl Admin {
         let listener = listeners
             .find(|listener| listener["name"] == name)
             .with_context(|| format!("Envoy has no listener {name}"))?;
-        let port = listener
-            .pointer("/local_address/socket_address/port_value")
-            .and_then(Value::as_u64);
+        let port = listener.pointer("/local_address/socket_address/port_value").and_then(Value::as_u64);
         let port = port.with_context(|| format!("listener {name} has no port"))?;
-        Ok(SocketAddr::from((
-            Ipv4Addr::LOCALHOST,
-            u16::try_from(port)?,
-        )))
+        Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, u16::try_from(port)?)))
     }
 
     /// All counters and gauges by name. Panics when Envoy does not answer.
     pub fn stats(&self) -> BTreeMap<String, u64> {
         let text = self.get("/stats");
         let entries = text.lines().filter_map(|line| line.split_once(": "));
-        entries
-            .filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)))
-            .collect()
+        entries.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()
     }
 
     /// One counter or gauge; 0 when it does not exist.
@@ -65,17 +60,11 @@ impl Admin {
 
     /// The body of any admin page. Panics when Envoy does not answer.
     pub fn get(&self, path: &str) -> String {
-        self.client
-            .send(&Request::get(path))
-            .expect("Envoy's admin interface answers")
-            .body
+        self.client.send(&Request::get(path)).expect("Envoy's admin interface answers").body
     }
 
     /// Sends a POST, e.g. to `/drain_listeners`. Panics when Envoy does not answer.
     pub fn post(&self, path: &str) -> String {
-        self.client
-            .send(&Request::new("POST", path))
-            .expect("Envoy's admin interface answers")
-            .body
+        self.client.send(&Request::new("POST", path)).expect("Envoy's admin interface answers").body
     }
 }

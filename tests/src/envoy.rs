@@ -44,24 +44,15 @@ impl Envoy {
         let mut process = Process::spawn(command, &directory.path().join("envoy.log"))?;
         let admin = wait_for_admin(&mut process, &admin_address)?;
         let address = admin.listener("main").with_context(|| process.log_tail())?;
-        Ok(Self {
-            process,
-            admin,
-            address,
-            directory,
-        })
+        Ok(Self { process, admin, address, directory })
     }
 
     /// What `envoy --mode validate` says to a configuration: its whole output, as an error when it refuses.
     pub fn validate(config: &EnvoyConfig) -> Result<String> {
         let directory = tempfile::tempdir()?;
         write(config, directory.path())?;
-        let output = command(config, directory.path())?
-            .args(["--mode", "validate"])
-            .output()?;
-        let text = [output.stdout, output.stderr]
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-            .concat();
+        let output = command(config, directory.path())?.args(["--mode", "validate"]).output()?;
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
         ensure!(output.status.success(), text);
         Ok(text)
     }
@@ -98,25 +89,16 @@ impl Envoy {
 
     /// Replaces the listeners of a [`EnvoyConfig::reloadable`] configuration and waits for the answer.
     pub fn reload(&self, config: &EnvoyConfig) -> Result<Reload> {
-        let updates = |name: &str| {
-            self.admin
-                .stats()
-                .get(&format!("listener_manager.lds.{name}"))
-                .copied()
-                .unwrap_or(0)
-        };
+        let updates =
+            |name: &str| self.admin.stats().get(&format!("listener_manager.lds.{name}")).copied().unwrap_or(0);
         let (accepted, rejected) = (updates("update_success"), updates("update_rejected"));
         write(config, self.directory.path())?;
-        poll::until(
-            "Envoy answers to the new listeners",
-            RELOAD_DEADLINE,
-            || {
-                if updates("update_rejected") > rejected {
-                    return Some(Reload::Rejected(self.process.log_tail()));
-                }
-                (updates("update_success") > accepted).then_some(Reload::Accepted)
-            },
-        )
+        poll::until("Envoy answers to the new listeners", RELOAD_DEADLINE, || {
+            if updates("update_rejected") > rejected {
+                return Some(Reload::Rejected(self.process.log_tail()));
+            }
+            (updates("update_success") > accepted).then_some(Reload::Accepted)
+        })
     }
 }
 
@@ -131,19 +113,8 @@ impl Drop for Envoy {
 fn command(config: &EnvoyConfig, directory: &Path) -> Result<Command> {
     let mut command = Command::new(tools::envoy()?);
     command.arg("-c").arg(directory.join("envoy.json"));
-    command.args([
-        "--concurrency",
-        &config.concurrency.to_string(),
-        "--disable-hot-restart",
-    ]);
-    command.args([
-        "--log-level",
-        "warning",
-        "--component-log-level",
-        "wasm:info",
-        "--file-flush-interval-msec",
-        "20",
-    ]);
+    command.args(["--concurrency", &config.concurrency.to_string(), "--disable-hot-restart"]);
+    command.args(["--log-level", "warning", "--component-log-level", "wasm:info", "--file-flush-interval-msec", "20"]);
     Ok(command)
 }
 

@@ -29,13 +29,7 @@ impl EnvoyConfig {
     /// The same with another build of the filter.
     pub fn shipped_with(wasm: &Path) -> Self {
         let root = shipped_file().expect("envoy/envoy.yaml can be read");
-        Self {
-            root,
-            concurrency: 1,
-            reloadable: false,
-        }
-        .free_ports()
-        .wasm(wasm)
+        Self { root, concurrency: 1, reloadable: false }.free_ports().wasm(wasm)
     }
 
     /// Sets the number of worker threads.
@@ -54,10 +48,7 @@ impl EnvoyConfig {
     pub fn wasm(mut self, file: &Path) -> Self {
         let file = Value::from(file.to_str().expect("the path is UTF-8"));
         for listener in ["main", "lockkeeper_tunnel"] {
-            *at(
-                self.filter_mut(listener),
-                "/typed_config/config/vm_config/code/local/filename",
-            ) = file.clone();
+            *at(self.filter_mut(listener), "/typed_config/config/vm_config/code/local/filename") = file.clone();
         }
         self
     }
@@ -82,10 +73,7 @@ impl EnvoyConfig {
 
     /// The plugin configuration of the filter: `{ "host": …, "policy": … }`.
     pub fn plugin_configuration(&mut self) -> Value {
-        let text = self
-            .plugin_text()
-            .as_str()
-            .expect("the plugin configuration is a string");
+        let text = self.plugin_text().as_str().expect("the plugin configuration is a string");
         serde_json::from_str(text).expect("the plugin configuration is JSON")
     }
 
@@ -117,10 +105,7 @@ impl EnvoyConfig {
     /// Leaves out the filter: a bare Envoy to compare with.
     pub fn without_filter(mut self) -> Self {
         let filters = at(self.listener("main"), HTTP_FILTERS);
-        filters
-            .as_array_mut()
-            .expect("a list of filters")
-            .retain(|filter| filter["name"] != "lockkeeper");
+        filters.as_array_mut().expect("a list of filters").retain(|filter| filter["name"] != "lockkeeper");
         self
     }
 
@@ -144,10 +129,7 @@ impl EnvoyConfig {
 
     /// The connection manager of the main listener, for what has no method here.
     pub fn connection_manager(&mut self) -> &mut Value {
-        at(
-            self.listener("main"),
-            "/filter_chains/0/filters/0/typed_config",
-        )
+        at(self.listener("main"), "/filter_chains/0/filters/0/typed_config")
     }
 
     /// A listener by name.
@@ -170,10 +152,7 @@ impl EnvoyConfig {
         for listener in listeners.as_array_mut().expect("a list of listeners") {
             listener["@type"] = json!("type.googleapis.com/envoy.config.listener.v3.Listener");
         }
-        at(&mut root, "/static_resources")
-            .as_object_mut()
-            .expect("an object")
-            .remove("listeners");
+        at(&mut root, "/static_resources").as_object_mut().expect("an object").remove("listeners");
         root["node"] = json!({ "id": "test", "cluster": "test" });
         root["dynamic_resources"] = json!({ "lds_config": {
             "resource_api_version": "V3",
@@ -194,10 +173,7 @@ impl EnvoyConfig {
     }
 
     fn plugin_text(&mut self) -> &mut Value {
-        at(
-            self.filter_mut("main"),
-            "/typed_config/config/configuration/value",
-        )
+        at(self.filter_mut("main"), "/typed_config/config/configuration/value")
     }
 }
 
@@ -210,40 +186,25 @@ fn shipped_file() -> Result<Value> {
 }
 
 fn at<'a>(value: &'a mut Value, pointer: &str) -> &'a mut Value {
-    value
-        .pointer_mut(pointer)
-        .unwrap_or_else(|| panic!("envoy.yaml has no {pointer}"))
+    value.pointer_mut(pointer).unwrap_or_else(|| panic!("envoy.yaml has no {pointer}"))
 }
 
 fn named<'a>(list: &'a mut Value, name: &str) -> &'a mut Value {
     let items = list.as_array_mut().expect("a list");
-    items
-        .iter_mut()
-        .find(|item| item["name"] == name)
-        .unwrap_or_else(|| panic!("envoy.yaml has nothing named {name}"))
+    items.iter_mut().find(|item| item["name"] == name).unwrap_or_else(|| panic!("envoy.yaml has nothing named {name}"))
 }
 
 fn remove_named(list: &mut Value, name: &str) {
     named(list, name);
-    list.as_array_mut()
-        .expect("a list")
-        .retain(|item| item["name"] != name);
+    list.as_array_mut().expect("a list").retain(|item| item["name"] != name);
 }
 
 fn set_endpoint(cluster: &mut Value, address: SocketAddr) {
     let socket = json!({ "socket_address": { "address": address.ip().to_string(), "port_value": address.port() } });
-    *at(
-        cluster,
-        "/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address",
-    ) = socket;
+    *at(cluster, "/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address") = socket;
 }
 
 fn merge(target: &mut Value, fields: Value) {
-    let Value::Object(fields) = fields else {
-        panic!("host fields are a JSON object")
-    };
-    target
-        .as_object_mut()
-        .unwrap_or(&mut Map::new())
-        .extend(fields);
+    let Value::Object(fields) = fields else { panic!("host fields are a JSON object") };
+    target.as_object_mut().unwrap_or(&mut Map::new()).extend(fields);
 }

@@ -45,21 +45,13 @@ impl Request {
 
     /// A request without header fields and body.
     pub fn new(method: &str, path: &str) -> Self {
-        Self {
-            method: method.to_owned(),
-            path: path.to_owned(),
-            headers: HeaderMap::new(),
-            body: Vec::new(),
-        }
+        Self { method: method.to_owned(), path: path.to_owned(), headers: HeaderMap::new(), body: Vec::new() }
     }
 
     /// Adds a header field; a name may occur many times. Panics on bytes that HTTP forbids.
     pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         let name: HeaderName = name.parse().expect("a header name");
-        self.headers.append(
-            name,
-            HeaderValue::from_bytes(value.as_ref()).expect("a header value"),
-        );
+        self.headers.append(name, HeaderValue::from_bytes(value.as_ref()).expect("a header value"));
         self
     }
 
@@ -80,14 +72,9 @@ impl Response {
 impl Client {
     /// A client of the server at an address.
     pub fn new(server: SocketAddr) -> Self {
-        let config = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .timeout_global(Some(HANGING));
-        Self {
-            agent: config.proxy(None).build().into(),
-            server,
-        }
+        let config =
+            ureq::Agent::config_builder().http_status_as_error(false).max_redirects(0).timeout_global(Some(HANGING));
+        Self { agent: config.proxy(None).build().into(), server }
     }
 
     /// Sends a request and reads the whole answer; an error when there is none within 30 s.
@@ -103,21 +90,13 @@ impl Client {
             false => self.agent.run(message.body(request.body.as_slice())?),
         };
         let (parts, body) = response?.into_parts();
-        let body = ureq::Body::into_with_config(body)
-            .limit(u64::MAX)
-            .read_to_vec()?;
+        let body = ureq::Body::into_with_config(body).limit(u64::MAX).read_to_vec()?;
         let body = String::from_utf8_lossy(&body).into_owned();
-        Ok(Response {
-            status: parts.status.as_u16(),
-            headers: parts.headers,
-            body,
-            elapsed: start.elapsed(),
-        })
+        Ok(Response { status: parts.status.as_u16(), headers: parts.headers, body, elapsed: start.elapsed() })
     }
 
     /// Sends a GET. Panics when there is no answer.
     pub fn get(&self, path: &str) -> Response {
-        self.send(&Request::get(path))
-            .unwrap_or_else(|error| panic!("GET {path}: {error:#}"))
+        self.send(&Request::get(path)).unwrap_or_else(|error| panic!("GET {path}: {error:#}"))
     }
 }

@@ -52,22 +52,13 @@ pub fn run(
             if over {
                 return samples;
             }
-            let answer = client
-                .send(&request(number))
-                .map_err(|error| format!("{error:#}"));
-            samples.push(Sample {
-                sent,
-                elapsed: start.elapsed().saturating_sub(sent),
-                answer,
-            });
+            let answer = client.send(&request(number)).map_err(|error| format!("{error:#}"));
+            samples.push(Sample { sent, elapsed: start.elapsed().saturating_sub(sent), answer });
         }
     };
     let mut samples: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..connections).map(|_| scope.spawn(connection)).collect();
-        threads
-            .into_iter()
-            .flat_map(|thread| thread.join().expect("a connection does not panic"))
-            .collect()
+        threads.into_iter().flat_map(|thread| thread.join().expect("a connection does not panic")).collect()
     });
     samples.sort_by_key(|sample| sample.sent);
     samples
@@ -75,8 +66,5 @@ pub fn run(
 
 /// How many samples have this status.
 pub fn count(samples: &[Sample], status: u16) -> usize {
-    samples
-        .iter()
-        .filter(|sample| sample.status() == status)
-        .count()
+    samples.iter().filter(|sample| sample.status() == status).count()
 }

@@ -4,25 +4,16 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// What the filter is built from; a newer file here makes the built module stale.
-const FILTER_SOURCES: [&str; 5] = [
-    "core/src",
-    "core/scripts",
-    "core/Cargo.toml",
-    "filter/src",
-    "filter/Cargo.toml",
-];
+const FILTER_SOURCES: [&str; 5] = ["core/src", "core/scripts", "core/Cargo.toml", "filter/src", "filter/Cargo.toml"];
 
 /// The root of the workspace.
 pub fn workspace() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("tests/ lies in the workspace")
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace")
 }
 
 /// Cargo's target directory.
 pub fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| workspace().join("target"), |dir| workspace().join(dir))
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), |dir| workspace().join(dir))
 }
 
 /// Where fetched tools are kept.
@@ -53,13 +44,8 @@ pub fn build_stamp() -> PathBuf {
 fn up_to_date(name: &str) -> PathBuf {
     let file = wasm_file(name);
     let built = modified(&build_stamp()).filter(|_| file.exists());
-    let Some(built) = built else {
-        panic!("{} is missing: run `cargo xtask build`", file.display())
-    };
-    let newest = FILTER_SOURCES
-        .iter()
-        .filter_map(|source| newest_under(&workspace().join(source)))
-        .max();
+    let Some(built) = built else { panic!("{} is missing: run `cargo xtask build`", file.display()) };
+    let newest = FILTER_SOURCES.iter().filter_map(|source| newest_under(&workspace().join(source))).max();
     assert!(
         newest.is_none_or(|newest| newest <= built),
         "{} is older than its sources: run `cargo xtask build`",
@@ -72,14 +58,9 @@ fn newest_under(path: &Path) -> Option<SystemTime> {
     let Ok(entries) = std::fs::read_dir(path) else {
         return modified(path);
     };
-    entries
-        .flatten()
-        .filter_map(|entry| newest_under(&entry.path()))
-        .max()
+    entries.flatten().filter_map(|entry| newest_under(&entry.path())).max()
 }
 
 fn modified(path: &Path) -> Option<SystemTime> {
-    path.metadata()
-        .and_then(|metadata| metadata.modified())
-        .ok()
+    path.metadata().and_then(|metadata| metadata.modified()).ok()
 }

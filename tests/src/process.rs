@@ -33,20 +33,13 @@ impl Process {
     /// Starts `command` with both outputs in the file `log`.
     pub fn spawn(mut command: Command, log: &Path) -> Result<Self> {
         let output = File::create(log).with_context(|| format!("creating {}", log.display()))?;
-        command
-            .stdin(Stdio::null())
-            .stderr(output.try_clone()?)
-            .stdout(output);
+        command.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output);
         // In a group of its own: Ctrl-C at the terminal reaches the owner alone, which ends its children in order.
         command.process_group(0);
         die_with_the_owner(&mut command);
         let program = command.get_program().to_owned();
-        let child = spawn_on_the_lasting_thread(command)
-            .with_context(|| format!("starting {}", program.display()))?;
-        Ok(Self {
-            child,
-            log: log.to_owned(),
-        })
+        let child = spawn_on_the_lasting_thread(command).with_context(|| format!("starting {}", program.display()))?;
+        Ok(Self { child, log: log.to_owned() })
     }
 
     /// Its process id.
@@ -82,9 +75,7 @@ impl Process {
 
     /// All it has written so far.
     pub fn log(&self) -> String {
-        std::fs::read(&self.log)
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-            .unwrap_or_default()
+        std::fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
     /// The last lines it has written.
@@ -96,17 +87,11 @@ impl Process {
 
     /// Its resident memory in bytes.
     pub fn resident_bytes(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))
-            .expect("a running process has a status");
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
-            .expect("a running process has a resident size");
-        let kib: u64 = line
-            .trim()
-            .trim_end_matches(" kB")
-            .parse()
-            .expect("VmRSS is a number of kB");
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("a running process has a status");
+        let line =
+            status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a running process has a resident size");
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("VmRSS is a number of kB");
         kib * 1024
     }
 }
@@ -120,12 +105,10 @@ impl Drop for Process {
 fn die_with_the_owner(command: &mut Command) {
     // SAFETY: prctl is async-signal-safe and touches nothing of the parent.
     unsafe {
-        command.pre_exec(
-            || match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            },
-        );
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
     }
 }
 
@@ -143,10 +126,6 @@ fn spawn_on_the_lasting_thread(command: Command) -> std::io::Result<Child> {
         Mutex::new(orders)
     });
     let (answer, child) = mpsc::channel();
-    ORDERS
-        .lock()
-        .expect("no spawn panics")
-        .send((command, answer))
-        .expect("the spawning thread lasts");
+    ORDERS.lock().expect("no spawn panics").send((command, answer)).expect("the spawning thread lasts");
     child.recv().expect("the spawning thread answers")
 }

