@@ -34,7 +34,9 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     build::filter()?;
     // From here on, Ctrl-C ends the children in order; before, it ends cargo.
     let (interrupt, interrupted) = mpsc::channel();
-    ctrlc::set_handler(move || drop(interrupt.send(())))?;
+    ctrlc::set_handler(move || {
+        let _ = interrupt.send(());
+    })?;
     let mut demo = Demo::start()?;
     if options.check {
         return check::run(&mut demo);
