@@ -1,1 +1,4 @@
 //! Rate limits at the HTTP edge, as values in and values out.
+
+pub mod algorithm;
+pub mod script;
