@@ -17,14 +17,20 @@ pub fn forward(mode: HeaderMode, policy: &Policy, verdicts: &[LimitVerdict]) -> 
 pub fn too_many_requests(mode: HeaderMode, policy: &Policy, verdicts: &[LimitVerdict]) -> Action {
     let denying: Vec<&LimitVerdict> = enforced(policy, verdicts).filter(|one| !one.verdict.admitted).collect();
     let retry_us = denying.iter().map(|one| one.verdict.retry_us).max().unwrap_or(0);
-    let names: Vec<&str> = denying.iter().filter_map(|one| policy.limits.get(one.limit)).map(|limit| limit.name.as_str()).collect();
+    let names: Vec<&str> =
+        denying.iter().filter_map(|one| policy.limits.get(one.limit)).map(|limit| limit.name.as_str()).collect();
     let mut headers = problem_headers();
     headers.push(("retry-after", whole_seconds(retry_us).max(1).to_string()));
     headers.extend(rate_limit_headers(mode, policy, verdicts));
     Action::Answer(Answer {
         status: 429,
         headers,
-        body: problem("https://iana.org/assignments/http-problem-types#quota-exceeded", "Too many requests", 429, &names),
+        body: problem(
+            "https://iana.org/assignments/http-problem-types#quota-exceeded",
+            "Too many requests",
+            429,
+            &names,
+        ),
         grpc_status: GrpcStatus::ResourceExhausted,
         grpc_message: format!("rate limit exceeded: {}", names.join(", ")),
     })

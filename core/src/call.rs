@@ -101,7 +101,13 @@ impl Call {
         Step::Decide(Decision { action, report })
     }
 
-    fn report(&self, limit: Option<usize>, outcome: Outcome, decided_by: DecidedBy, shadow_denials: Vec<usize>) -> Report {
+    fn report(
+        &self,
+        limit: Option<usize>,
+        outcome: Outcome,
+        decided_by: DecidedBy,
+        shadow_denials: Vec<usize>,
+    ) -> Report {
         Report { policy: Some(self.policy), limit, outcome, decided_by, shadow_denials }
     }
 

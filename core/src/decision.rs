@@ -70,7 +70,13 @@ pub struct Report {
 impl Report {
     /// No policy applies, or none of its limits does.
     pub fn unlimited(policy: Option<usize>) -> Report {
-        Report { policy, limit: None, outcome: Outcome::Allowed, decided_by: DecidedBy::Policy, shadow_denials: Vec::new() }
+        Report {
+            policy,
+            limit: None,
+            outcome: Outcome::Allowed,
+            decided_by: DecidedBy::Policy,
+            shadow_denials: Vec::new(),
+        }
     }
 }
 
@@ -143,4 +149,3 @@ pub struct LimitVerdict {
     /// Whether it admits, what remains and when more comes.
     pub verdict: Verdict,
 }
-

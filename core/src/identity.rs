@@ -103,7 +103,10 @@ impl AddressPrefixes {
 fn parse_address(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').map_or(text, |rest| rest.split(']').next().unwrap_or(rest));
     let without_zone = bare.split('%').next().unwrap_or(bare);
-    without_zone.parse().ok().or_else(|| without_zone.rsplit_once(':')?.0.parse::<std::net::Ipv4Addr>().ok().map(IpAddr::V4))
+    without_zone
+        .parse()
+        .ok()
+        .or_else(|| without_zone.rsplit_once(':')?.0.parse::<std::net::Ipv4Addr>().ok().map(IpAddr::V4))
 }
 
 /// The hash of one identity: 32 lower-case hex digits of SHA-256 over its typed, length-prefixed parts.

@@ -11,7 +11,11 @@ pub fn host(authority: &str) -> String {
 /// Drops `:443` from `name:443` and `[::1]:443`, but nothing from a bare IPv6 address.
 fn without_port(authority: &str) -> &str {
     match authority.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && (!name.contains(':') || name.ends_with(']')) => name,
+        Some((name, port))
+            if port.bytes().all(|byte| byte.is_ascii_digit()) && (!name.contains(':') || name.ends_with(']')) =>
+        {
+            name
+        }
         _ => authority,
     }
 }

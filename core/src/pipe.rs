@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::breaker::{Breaker, BreakerConfig};
-use crate::resp::{Decoder, Reply};
+use crate::resp::{Decoder, Reply, encode_command};
 use crate::script;
 use crate::store::{Refusal, StoreFailure};
 
@@ -135,7 +135,13 @@ impl<T> Pipe<T> {
     }
 
     /// Queues one command, written by `write(tag, out)`; gives `waiter` back when it cannot be sent now.
-    pub fn submit(&mut self, waiter: T, now_us: u64, deadline_us: u64, write: impl FnOnce(&T, &str, &mut Vec<u8>)) -> Result<(), T> {
+    pub fn submit(
+        &mut self,
+        waiter: T,
+        now_us: u64,
+        deadline_us: u64,
+        write: impl FnOnce(&T, &str, &mut Vec<u8>),
+    ) -> Result<(), T> {
         self.wanted = true;
         if !self.accepts_calls() || deadline_us <= now_us {
             return Err(waiter);
@@ -152,7 +158,9 @@ impl<T> Pipe<T> {
     }
 
     fn accepts_calls(&self) -> bool {
-        matches!(self.connection, Connection::Open { .. }) && self.breaker.is_closed() && self.slots.len() < self.config.in_flight_max
+        matches!(self.connection, Connection::Open { .. })
+            && self.breaker.is_closed()
+            && self.slots.len() < self.config.in_flight_max
     }
 
     fn next_tag(&mut self) -> String {
@@ -171,7 +179,8 @@ impl<T> Pipe<T> {
 
     fn coalesces(&self) -> bool {
         let in_flight = self.slots.len().saturating_sub(self.unsent_slots);
-        in_flight >= self.config.coalesce_above && self.round_trip.shortest_us() <= self.config.coalesce_round_trip_max_us
+        in_flight >= self.config.coalesce_above
+            && self.round_trip.shortest_us() <= self.config.coalesce_round_trip_max_us
     }
 
     /// Takes received bytes and returns what they settled.
@@ -294,14 +303,17 @@ impl<T> Pipe<T> {
             return;
         }
         let tag = self.next_tag();
-        script::encode_probe(&tag, &self.config.probe_key, &mut self.unsent);
+        let arguments: [&[u8]; 5] =
+            [b"EVAL", script::PROBE.text.as_bytes(), b"1", self.config.probe_key.as_bytes(), tag.as_bytes()];
+        encode_command(&arguments, &mut self.unsent);
         let deadline_us = now_us.saturating_add(self.config.probe_deadline_us);
         self.push(Slot { tag, waiter: Waiter::Probe, submitted_us: now_us, deadline_us });
     }
 
     /// The connection is open.
     pub fn opened(&mut self) {
-        let (Connection::Closed { pause_us, .. } | Connection::Open { pause_us } | Connection::Broken { pause_us }) = self.connection;
+        let (Connection::Closed { pause_us, .. } | Connection::Open { pause_us } | Connection::Broken { pause_us }) =
+            self.connection;
         self.counts.opened = self.counts.opened.saturating_add(1);
         self.connection = Connection::Open { pause_us };
     }
@@ -310,13 +322,15 @@ impl<T> Pipe<T> {
     pub fn closed(&mut self, now_us: u64) -> Vec<Settled<T>> {
         let pause_us = self.pause_after_close();
         self.counts.closed = self.counts.closed.saturating_add(1);
-        self.connection = Connection::Closed { retry_at_us: now_us.saturating_add(pause_us), pause_us: self.longer(pause_us) };
+        self.connection =
+            Connection::Closed { retry_at_us: now_us.saturating_add(pause_us), pause_us: self.longer(pause_us) };
         self.abandon_all(now_us)
     }
 
     /// A connection that has answered starts over with the short pause.
     fn pause_after_close(&self) -> u64 {
-        let (Connection::Closed { pause_us, .. } | Connection::Open { pause_us } | Connection::Broken { pause_us }) = self.connection;
+        let (Connection::Closed { pause_us, .. } | Connection::Open { pause_us } | Connection::Broken { pause_us }) =
+            self.connection;
         pause_us
     }
 

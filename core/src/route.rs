@@ -95,7 +95,9 @@ fn method_specificity(methods: &[String]) -> u8 {
 }
 
 fn matches(route: &Route, line: RequestLine<'_>) -> bool {
-    host_matches(&route.host, line.host) && path_matches(&route.path, line.path) && method_matches(&route.methods, line.method)
+    host_matches(&route.host, line.host)
+        && path_matches(&route.path, line.path)
+        && method_matches(&route.methods, line.method)
 }
 
 fn host_matches(wanted: &HostMatch, host: &str) -> bool {

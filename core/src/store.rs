@@ -71,7 +71,9 @@ impl StoreFailure {
             // Envoy's redis_proxy: the command was never sent.
             "no upstream host" => return StoreFailure::NotSent,
             // Envoy's redis_proxy: the connection failed or timed out with the command in flight.
-            "upstream failure" | "upstream protocol error" | "downstream protocol error" => return StoreFailure::Unknown,
+            "upstream failure" | "upstream protocol error" | "downstream protocol error" => {
+                return StoreFailure::Unknown;
+            }
             _ => {}
         }
         let first = text.split(' ').next().unwrap_or_default();
@@ -110,9 +112,18 @@ mod tests {
     fn error_replies_are_told_apart_bare_and_wrapped() {
         let rows = [
             ("NOSCRIPT No matching script. Please use EVAL.", Refused(Refusal::NoScript)),
-            ("READONLY You can't write against a read only replica. script: 4f, on @user_script:7.", Refused(Refusal::ReadOnly)),
-            ("ERR Error running script (call to f_4f): @user_script:7: -READONLY You can't write", Refused(Refusal::ReadOnly)),
-            ("ERR Error running script (call to f_4f): @user_script:7: @user_script: 7: -OOM command not allowed", Refused(Refusal::OutOfMemory)),
+            (
+                "READONLY You can't write against a read only replica. script: 4f, on @user_script:7.",
+                Refused(Refusal::ReadOnly),
+            ),
+            (
+                "ERR Error running script (call to f_4f): @user_script:7: -READONLY You can't write",
+                Refused(Refusal::ReadOnly),
+            ),
+            (
+                "ERR Error running script (call to f_4f): @user_script:7: @user_script: 7: -OOM command not allowed",
+                Refused(Refusal::OutOfMemory),
+            ),
             ("OOM command not allowed when used memory > 'maxmemory'.", Refused(Refusal::OutOfMemory)),
             ("LOADING Redis is loading the dataset in memory", Refused(Refusal::Loading)),
             ("BUSY Redis is busy running a script.", Refused(Refusal::Busy)),

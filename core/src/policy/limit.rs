@@ -48,17 +48,22 @@ const KEY_PARTS_MAX: usize = 8;
 pub(super) fn read(policy: &str, place: &Place<'_>, scope: &Scope<'_>, errors: &mut PolicyErrors) -> Option<Limit> {
     let object = place.object(errors, "an object: a limit")?;
     let limit_name = object.required("name", errors, "a name").and_then(|place| name(&place, errors));
-    let kind = object.required("algorithm", errors, "the name of an algorithm").and_then(|place| place.choice(errors, &KINDS));
+    let kind =
+        object.required("algorithm", errors, "the name of an algorithm").and_then(|place| place.choice(errors, &KINDS));
     let numbers = kind.and_then(|kind| read_numbers(kind, &object, errors));
     let algorithms = numbers.and_then(|numbers| build(numbers, &object, scope.options, errors));
     let key = object.required("key", errors, "a list of key parts").and_then(|place| read_key(&place, errors));
     let missing = [("reject", MissingKey::Reject), ("skip", MissingKey::Skip)];
-    let on_missing_key = object.optional("on_missing_key").map_or(Some(MissingKey::Reject), |place| place.choice(errors, &missing));
-    let cost = object.optional("cost").map_or(Some(1), |place| place.whole(errors, 1, numbers.map_or(UNITS_MAX, Numbers::units)));
+    let on_missing_key =
+        object.optional("on_missing_key").map_or(Some(MissingKey::Reject), |place| place.choice(errors, &missing));
+    let cost = object
+        .optional("cost")
+        .map_or(Some(1), |place| place.whole(errors, 1, numbers.map_or(UNITS_MAX, Numbers::units)));
     let enforce = object.optional("enforce").map_or(Some(true), |place| place.boolean(errors));
     finish(&object, kind, errors);
     let (limit_name, numbers, key, (algorithm, local_algorithm)) = (limit_name?, numbers?, key?, algorithms?);
-    let store_key_prefix = format!("{}:{policy}.{limit_name}:{}:", scope.namespace, numbers.meaning(&key, scope.prefixes));
+    let store_key_prefix =
+        format!("{}:{policy}.{limit_name}:{}:", scope.namespace, numbers.meaning(&key, scope.prefixes));
     let policy_item = numbers.policy_item(&limit_name);
     let (cost, enforce) = (cost?, enforce?);
     let charge = Charge { algorithm: &algorithm, cost, enforce };
@@ -85,7 +90,8 @@ fn read_numbers(kind: Kind, object: &Members<'_>, errors: &mut PolicyErrors) -> 
     }
     let limit_max = if matches!(kind, Kind::SlidingWindow) { 10_000 } else { UNITS_MAX };
     let limit = units(object, "limit", limit_max, errors);
-    let window = object.required("window", errors, "a duration such as \"1m\"").and_then(|place| duration_us(&place, errors));
+    let window =
+        object.required("window", errors, "a duration such as \"1m\"").and_then(|place| duration_us(&place, errors));
     let (limit, window_us) = (limit?, window?);
     Some(match kind {
         Kind::SlidingWindow => Numbers::SlidingWindow { limit, window_us },
@@ -95,15 +101,26 @@ fn read_numbers(kind: Kind, object: &Members<'_>, errors: &mut PolicyErrors) -> 
 }
 
 fn units(object: &Members<'_>, field: &str, max: u64, errors: &mut PolicyErrors) -> Option<u64> {
-    object.required(field, errors, "a whole number of requests, at least 1").and_then(|place| place.whole(errors, 1, max))
+    object
+        .required(field, errors, "a whole number of requests, at least 1")
+        .and_then(|place| place.whole(errors, 1, max))
 }
 
 /// The algorithm for the store and the one scaled for the local limiter, or a fault when their numbers are not exact.
-fn build(numbers: Numbers, object: &Members<'_>, options: LoadOptions, errors: &mut PolicyErrors) -> Option<(Algorithm, Algorithm)> {
+fn build(
+    numbers: Numbers,
+    object: &Members<'_>,
+    options: LoadOptions,
+    errors: &mut PolicyErrors,
+) -> Option<(Algorithm, Algorithm)> {
     match (numbers.algorithm(), numbers.scaled(options.local_share).algorithm()) {
         (Ok(whole), Ok(local)) => Some((whole, local)),
         (Err(error), _) | (_, Err(error)) => {
-            errors.push(object.path(), format!("numbers that do not fit together ({error})"), "smaller numbers, or a rounder refill or window");
+            errors.push(
+                object.path(),
+                format!("numbers that do not fit together ({error})"),
+                "smaller numbers, or a rounder refill or window",
+            );
             None
         }
     }
@@ -125,7 +142,8 @@ fn finish(object: &Members<'_>, kind: Option<Kind>, errors: &mut PolicyErrors) {
 fn read_key(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Vec<KeyPart>> {
     let places = place.list(errors, "a list of key parts such as [\"client_address\"]")?;
     if places.is_empty() || places.len() > KEY_PARTS_MAX {
-        place.reject(errors, format!("1 to {KEY_PARTS_MAX} key parts; [\"constant:all\"] counts all requests together"));
+        place
+            .reject(errors, format!("1 to {KEY_PARTS_MAX} key parts; [\"constant:all\"] counts all requests together"));
         return None;
     }
     places.iter().map(|place| read_key_part(place, errors)).collect::<Vec<_>>().into_iter().collect()
@@ -172,15 +190,23 @@ impl Numbers {
     fn units(self) -> u64 {
         match self {
             Numbers::TokenBucket { capacity, .. } => capacity,
-            Numbers::SlidingWindow { limit, .. } | Numbers::SlidingWindowCounter { limit, .. } | Numbers::FixedWindow { limit, .. } => limit,
+            Numbers::SlidingWindow { limit, .. }
+            | Numbers::SlidingWindowCounter { limit, .. }
+            | Numbers::FixedWindow { limit, .. } => limit,
         }
     }
 
     fn algorithm(self) -> Result<Algorithm, DomainError> {
         Ok(match self {
-            Numbers::TokenBucket { capacity, refill } => Algorithm::TokenBucket(TokenBucket::new(capacity, refill.tokens, refill.period_us)?),
-            Numbers::SlidingWindow { limit, window_us } => Algorithm::SlidingWindow(SlidingWindow::new(limit, window_us)?),
-            Numbers::SlidingWindowCounter { limit, window_us } => Algorithm::SlidingWindowCounter(SlidingWindowCounter::new(limit, window_us)?),
+            Numbers::TokenBucket { capacity, refill } => {
+                Algorithm::TokenBucket(TokenBucket::new(capacity, refill.tokens, refill.period_us)?)
+            }
+            Numbers::SlidingWindow { limit, window_us } => {
+                Algorithm::SlidingWindow(SlidingWindow::new(limit, window_us)?)
+            }
+            Numbers::SlidingWindowCounter { limit, window_us } => {
+                Algorithm::SlidingWindowCounter(SlidingWindowCounter::new(limit, window_us)?)
+            }
             Numbers::FixedWindow { limit, window_us } => Algorithm::FixedWindow(FixedWindow::new(limit, window_us)?),
         })
     }
@@ -191,9 +217,13 @@ impl Numbers {
         match self {
             whole if share >= 1.0 => whole,
             // A slower refill by the same share: longer periods lose nothing to rounding, fewer tokens could.
-            Numbers::TokenBucket { capacity, refill } => Numbers::TokenBucket { capacity: part(capacity), refill: scaled_refill(refill, share) },
+            Numbers::TokenBucket { capacity, refill } => {
+                Numbers::TokenBucket { capacity: part(capacity), refill: scaled_refill(refill, share) }
+            }
             Numbers::SlidingWindow { limit, window_us } => Numbers::SlidingWindow { limit: part(limit), window_us },
-            Numbers::SlidingWindowCounter { limit, window_us } => Numbers::SlidingWindowCounter { limit: part(limit), window_us },
+            Numbers::SlidingWindowCounter { limit, window_us } => {
+                Numbers::SlidingWindowCounter { limit: part(limit), window_us }
+            }
             Numbers::FixedWindow { limit, window_us } => Numbers::FixedWindow { limit: part(limit), window_us },
         }
     }
@@ -218,12 +248,17 @@ impl Numbers {
     fn policy_item(self, name: &str) -> String {
         let window_us = match self {
             Numbers::TokenBucket { capacity, refill } => {
-                let fill_us = u128::from(capacity).saturating_mul(u128::from(refill.period_us)).div_ceil(u128::from(refill.tokens.max(1)));
+                let fill_us = u128::from(capacity)
+                    .saturating_mul(u128::from(refill.period_us))
+                    .div_ceil(u128::from(refill.tokens.max(1)));
                 u64::try_from(fill_us).unwrap_or(u64::MAX)
             }
-            Numbers::SlidingWindow { window_us, .. } | Numbers::SlidingWindowCounter { window_us, .. } | Numbers::FixedWindow { window_us, .. } => window_us,
+            Numbers::SlidingWindow { window_us, .. }
+            | Numbers::SlidingWindowCounter { window_us, .. }
+            | Numbers::FixedWindow { window_us, .. } => window_us,
         };
-        let window = if window_us < 1_000_000 { String::new() } else { format!(";w={}", window_us.div_ceil(1_000_000)) };
+        let window =
+            if window_us < 1_000_000 { String::new() } else { format!(";w={}", window_us.div_ceil(1_000_000)) };
         format!("\"{name}\";q={}{window}", self.units())
     }
 }

@@ -58,12 +58,22 @@ fn read_file(place: &Place<'_>, options: LoadOptions, errors: &mut PolicyErrors)
     let file = place.object(errors, "an object: a policy file")?;
     read_version(&file, errors);
     let namespace = file.optional("namespace").map_or(Some("default".to_owned()), |place| name(&place, errors));
-    let address_prefixes = file.optional("client_address").map_or(Some(AddressPrefixes::default()), |place| read_prefixes(&place, errors));
-    let headers = file.optional("rate_limit_headers").map_or(Some(HeaderMode::Rt), |place| read_header_mode(&place, errors));
-    let scope = limit::Scope { namespace: namespace.as_deref().unwrap_or("default"), prefixes: address_prefixes.unwrap_or_default(), options };
-    let policies = file.required("policies", errors, "the policies, by name").and_then(|place| read_policies(&place, &scope, errors));
-    let names: Option<Vec<&str>> = policies.as_ref().map(|policies| policies.iter().map(|policy| policy.name.as_str()).collect());
-    let routes = file.optional("routes").map_or(Some(Vec::new()), |place| read_routes(&place, names.as_deref(), errors));
+    let address_prefixes =
+        file.optional("client_address").map_or(Some(AddressPrefixes::default()), |place| read_prefixes(&place, errors));
+    let headers =
+        file.optional("rate_limit_headers").map_or(Some(HeaderMode::Rt), |place| read_header_mode(&place, errors));
+    let scope = limit::Scope {
+        namespace: namespace.as_deref().unwrap_or("default"),
+        prefixes: address_prefixes.unwrap_or_default(),
+        options,
+    };
+    let policies = file
+        .required("policies", errors, "the policies, by name")
+        .and_then(|place| read_policies(&place, &scope, errors));
+    let names: Option<Vec<&str>> =
+        policies.as_ref().map(|policies| policies.iter().map(|policy| policy.name.as_str()).collect());
+    let routes =
+        file.optional("routes").map_or(Some(Vec::new()), |place| read_routes(&place, names.as_deref(), errors));
     let default_policy = file.optional("default_policy").map(|place| policy_index(&place, names.as_deref(), errors));
     file.finish(errors, &FILE_FIELDS);
     Some(PolicySet {
@@ -124,23 +134,46 @@ fn read_policies(place: &Place<'_>, scope: &limit::Scope<'_>, errors: &mut Polic
         errors.push(object.path(), format!("{} policies", members.len()), format!("at most {POLICIES_MAX}"));
     }
     object.finish(errors, &[]);
-    members.into_iter().map(|(name, place)| read_policy(name, &place, scope, errors)).collect::<Vec<_>>().into_iter().collect()
+    members
+        .into_iter()
+        .map(|(name, place)| read_policy(name, &place, scope, errors))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .collect()
 }
 
 fn read_policy(name: &str, place: &Place<'_>, scope: &limit::Scope<'_>, errors: &mut PolicyErrors) -> Option<Policy> {
     if !is_name(name) {
-        errors.push(&place.path, format!("the name {:?}", Node::Text(name.into()).describe()), "a name of 1 to 64 letters, digits, '-' or '_'");
+        errors.push(
+            &place.path,
+            format!("the name {:?}", Node::Text(name.into()).describe()),
+            "a name of 1 to 64 letters, digits, '-' or '_'",
+        );
     }
     let object = place.object(errors, "an object: a policy")?;
-    let limits = object.required("limits", errors, "a list of limits").and_then(|place| read_limits(name, &place, scope, errors));
+    let limits = object
+        .required("limits", errors, "a list of limits")
+        .and_then(|place| read_limits(name, &place, scope, errors));
     let modes = [("local", FailureMode::Local), ("allow", FailureMode::Allow), ("deny", FailureMode::Deny)];
-    let on_failure = object.optional("limits_on_store_failure").map_or(Some(FailureMode::Local), |place| place.choice(errors, &modes));
+    let on_failure = object
+        .optional("limits_on_store_failure")
+        .map_or(Some(FailureMode::Local), |place| place.choice(errors, &modes));
     object.finish(errors, &["limits", "limits_on_store_failure"]);
     let limits = limits?;
-    Some(Policy { name: name.to_owned(), attributes: attributes(&limits), limits, limits_on_store_failure: on_failure? })
+    Some(Policy {
+        name: name.to_owned(),
+        attributes: attributes(&limits),
+        limits,
+        limits_on_store_failure: on_failure?,
+    })
 }
 
-fn read_limits(policy: &str, place: &Place<'_>, scope: &limit::Scope<'_>, errors: &mut PolicyErrors) -> Option<Vec<Limit>> {
+fn read_limits(
+    policy: &str,
+    place: &Place<'_>,
+    scope: &limit::Scope<'_>,
+    errors: &mut PolicyErrors,
+) -> Option<Vec<Limit>> {
     let places = place.list(errors, "a list of limits")?;
     if places.is_empty() || places.len() > LIMITS_MAX {
         place.reject(errors, format!("a list of 1 to {LIMITS_MAX} limits"));
@@ -150,7 +183,11 @@ fn read_limits(policy: &str, place: &Place<'_>, scope: &limit::Scope<'_>, errors
     let limits = limits?;
     for (index, (limit, place)) in limits.iter().zip(&places).enumerate() {
         if limits.iter().take(index).any(|earlier| earlier.name == limit.name) {
-            errors.push(&format!("{}.name", place.path), format!("{:?} a second time", limit.name), "a name that no other limit of the policy has");
+            errors.push(
+                &format!("{}.name", place.path),
+                format!("{:?} a second time", limit.name),
+                "a name that no other limit of the policy has",
+            );
         }
     }
     Some(limits)
@@ -176,8 +213,12 @@ fn read_routes(place: &Place<'_>, policies: Option<&[&str]>, errors: &mut Policy
 
 fn read_route(place: &Place<'_>, policies: Option<&[&str]>, errors: &mut PolicyErrors) -> Option<Route> {
     let object = place.object(errors, "an object: a route with match and policy")?;
-    let matching = object.required("match", errors, "an object with host, path or methods").and_then(|place| read_match(&place, errors));
-    let policy = object.required("policy", errors, "the name of a policy").and_then(|place| policy_index(&place, policies, errors));
+    let matching = object
+        .required("match", errors, "an object with host, path or methods")
+        .and_then(|place| read_match(&place, errors));
+    let policy = object
+        .required("policy", errors, "the name of a policy")
+        .and_then(|place| policy_index(&place, policies, errors));
     object.finish(errors, &["match", "policy"]);
     let (host, path, methods) = matching?;
     Some(Route { host, path, methods, policy: policy? })
@@ -210,7 +251,9 @@ fn read_host(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<HostMatch> 
         Some(rest) => (true, rest),
         None => (false, text),
     };
-    let plain = !name.is_empty() && !name.contains(['*', '/', ' ', '@']) && normalize::host(name).len() == name.trim_end_matches('.').len();
+    let plain = !name.is_empty()
+        && !name.contains(['*', '/', ' ', '@'])
+        && normalize::host(name).len() == name.trim_end_matches('.').len();
     if !plain {
         place.reject(errors, expected);
         return None;

@@ -143,7 +143,8 @@ impl<'a> Members<'a> {
     }
 
     fn member_path(&self, name: &str) -> String {
-        let plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
+        let plain =
+            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
         if plain { format!("{}.{name}", self.path) } else { format!("{}[{name:?}]", self.path) }
     }
 }
