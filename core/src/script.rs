@@ -1,0 +1,116 @@
+//! The scripts that run inside the store, and the arguments they are given. The store loads a script by its text once
+//! and is called by its SHA-1 afterwards.
+
+use crate::algorithm::Charge;
+
+/// A script as the store knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Script {
+    /// The text, for `EVAL`.
+    pub text: &'static str,
+    /// SHA-1 of the text in lower-case hex, for `EVALSHA`.
+    pub sha1: &'static str,
+}
+
+/// Decides a request against all its limits. Keys: one for each charge. Arguments: [`write_arguments`].
+/// Reply: the tag, then `admitted` (1 or 0), `remaining`, `reset_us` and `retry_us` for each limit.
+pub const DECIDE: Script = Script {
+    text: include_str!("../scripts/decide.lua"),
+    sha1: "6dcb9895acd6dd810fad17010a7513c2c05807f7",
+};
+
+/// Writes a key that lives one second. One key, one argument: the tag. Reply: the tag. An error means that the store
+/// does not take writes.
+pub const PROBE: Script = Script {
+    text: include_str!("../scripts/probe.lua"),
+    sha1: "5a6082546f21cc724a90f05584dbf983a7cb4e4f",
+};
+
+/// Arguments of [`DECIDE`] for each charge.
+pub const ARGUMENTS_PER_CHARGE: usize = 7;
+
+/// Hands the arguments of [`DECIDE`] to `write`, in order, without allocating: the tag, then
+/// [`ARGUMENTS_PER_CHARGE`] for each charge.
+pub fn write_arguments(tag: &[u8], charges: &[Charge<'_>], mut write: impl FnMut(&[u8])) {
+    let mut digits = itoa::Buffer::new();
+    write(tag);
+    for charge in charges {
+        let (algorithm, numbers) = charge.algorithm.script_fields();
+        // One above the allowance is as impossible as any more, and stays exact.
+        let cost = charge
+            .cost()
+            .min(charge.algorithm.allowance().saturating_add(1));
+        write(algorithm.as_bytes());
+        write(if charge.enforce { b"1" } else { b"0" });
+        write(digits.format(cost).as_bytes());
+        for number in numbers {
+            write(digits.format(number).as_bytes());
+        }
+    }
+}
+
+/// The arguments of [`DECIDE`], collected.
+pub fn arguments(tag: &[u8], charges: &[Charge<'_>]) -> Vec<Vec<u8>> {
+    let mut arguments = Vec::with_capacity(
+        charges
+            .len()
+            .saturating_mul(ARGUMENTS_PER_CHARGE)
+            .saturating_add(1),
+    );
+    write_arguments(tag, charges, |argument| arguments.push(argument.to_vec()));
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{FixedWindow, TokenBucket};
+
+    #[test]
+    fn each_sha1_is_of_its_text() {
+        for script in [DECIDE, PROBE] {
+            let sha1 = sha1_smol::Sha1::from(script.text).digest().to_string();
+            assert_eq!(
+                script.sha1,
+                sha1,
+                "of the script that begins {:?}",
+                script.text.lines().next()
+            );
+        }
+    }
+
+    #[test]
+    fn time_is_read_in_exactly_one_line() {
+        let lines = DECIDE
+            .text
+            .lines()
+            .filter(|line| line.contains("redis.call('TIME')"));
+        assert_eq!(lines.count(), 1);
+        assert_eq!(DECIDE.text.matches("TIME").count(), 1);
+    }
+
+    #[test]
+    fn arguments_are_the_tag_and_seven_for_each_charge() {
+        let bucket = TokenBucket::new(10, 5, 1_000_000).unwrap().into();
+        let window = FixedWindow::new(100, 60_000_000).unwrap().into();
+        let charges = [
+            Charge {
+                algorithm: &bucket,
+                cost: 2,
+                enforce: true,
+            },
+            Charge {
+                algorithm: &window,
+                cost: u64::MAX,
+                enforce: false,
+            },
+        ];
+        let arguments = arguments(b"t1", &charges);
+        let texts: Vec<&str> = arguments
+            .iter()
+            .map(|argument| std::str::from_utf8(argument).unwrap())
+            .collect();
+        let expected = "t1 bucket 1 2 10 200000 1 1 window 0 101 100 60000000 0 0";
+        assert_eq!(texts.join(" "), expected);
+    }
+}
