@@ -80,9 +80,10 @@ pub struct Pipe<T> {
     config: PipeConfig,
     connection: Connection,
     wanted: bool,
-    slots: VecDeque<Slot<T>>,
-    unsent: Vec<u8>,
-    unsent_slots: usize,
+    /// Not written yet, with their bytes.
+    queued: VecDeque<(Slot<T>, Vec<u8>)>,
+    /// Written, in the order of their replies.
+    in_flight: VecDeque<Slot<T>>,
     round_trip: ShortestRoundTrip,
     decoder: Decoder,
     breaker: Breaker,
@@ -122,9 +123,8 @@ impl<T> Pipe<T> {
             config,
             connection: Connection::Closed { retry_at_us: 0, pause_us },
             wanted: false,
-            slots: VecDeque::new(),
-            unsent: Vec::new(),
-            unsent_slots: 0,
+            queued: VecDeque::new(),
+            in_flight: VecDeque::new(),
             round_trip: ShortestRoundTrip::default(),
             decoder: Decoder::default(),
             breaker,
@@ -134,7 +134,8 @@ impl<T> Pipe<T> {
         }
     }
 
-    /// Queues one command, written by `write(tag, out)`; gives `waiter` back when it cannot be sent now.
+    /// Queues one command, written by `write(waiter, tag, out)`; gives `waiter` back when it cannot be sent soon. A
+    /// call that comes while the connection is about to open waits for it.
     pub fn submit(
         &mut self,
         waiter: T,
@@ -143,24 +144,23 @@ impl<T> Pipe<T> {
         write: impl FnOnce(&T, &str, &mut Vec<u8>),
     ) -> Result<(), T> {
         self.wanted = true;
-        if !self.accepts_calls() || deadline_us <= now_us {
+        if !self.accepts_calls(now_us) || deadline_us <= now_us {
             return Err(waiter);
         }
         let tag = self.next_tag();
-        write(&waiter, &tag, &mut self.unsent);
-        self.push(Slot { tag, waiter: Waiter::Call(waiter), submitted_us: now_us, deadline_us });
+        let mut bytes = Vec::new();
+        write(&waiter, &tag, &mut bytes);
+        self.queued.push_back((Slot { tag, waiter: Waiter::Call(waiter), submitted_us: now_us, deadline_us }, bytes));
         Ok(())
     }
 
-    fn push(&mut self, slot: Slot<T>) {
-        self.slots.push_back(slot);
-        self.unsent_slots = self.unsent_slots.saturating_add(1);
-    }
-
-    fn accepts_calls(&self) -> bool {
-        matches!(self.connection, Connection::Open { .. })
-            && self.breaker.is_closed()
-            && self.slots.len() < self.config.in_flight_max
+    fn accepts_calls(&self, now_us: u64) -> bool {
+        let connected = match self.connection {
+            Connection::Open { .. } => true,
+            Connection::Closed { retry_at_us, .. } => retry_at_us <= now_us,
+            Connection::Broken { .. } => false,
+        };
+        connected && self.breaker.is_closed() && self.unanswered() < self.config.in_flight_max
     }
 
     fn next_tag(&mut self) -> String {
@@ -173,13 +173,20 @@ impl<T> Pipe<T> {
         if !matches!(self.connection, Connection::Open { .. }) || (moment == Moment::Submitted && self.coalesces()) {
             return Vec::new();
         }
-        self.unsent_slots = 0;
-        std::mem::take(&mut self.unsent)
+        let mut output = Vec::new();
+        for (slot, mut bytes) in self.queued.drain(..) {
+            if output.is_empty() {
+                output = bytes;
+            } else {
+                output.append(&mut bytes);
+            }
+            self.in_flight.push_back(slot);
+        }
+        output
     }
 
     fn coalesces(&self) -> bool {
-        let in_flight = self.slots.len().saturating_sub(self.unsent_slots);
-        in_flight >= self.config.coalesce_above
+        self.in_flight.len() >= self.config.coalesce_above
             && self.round_trip.shortest_us() <= self.config.coalesce_round_trip_max_us
     }
 
@@ -202,7 +209,7 @@ impl<T> Pipe<T> {
 
     /// A script's reply echoes the tag first; an error reply carries none and keeps its place.
     fn answers_head(&self, reply: &Reply) -> bool {
-        match (self.slots.front(), reply) {
+        match (self.in_flight.front(), reply) {
             (None, _) => false,
             (Some(_), Reply::Error(_)) => true,
             (Some(slot), Reply::Array(elements)) => {
@@ -213,9 +220,10 @@ impl<T> Pipe<T> {
     }
 
     fn settle_head(&mut self, reply: Reply, now_us: u64) -> Option<Settled<T>> {
-        let slot = self.slots.pop_front()?;
+        let slot = self.in_flight.pop_front()?;
         let elapsed_us = now_us.saturating_sub(slot.submitted_us);
         self.round_trip.measured(elapsed_us, now_us);
+        // A connection that has answered starts over with the short pause when it closes.
         self.connection = Connection::Open { pause_us: self.config.reconnect_pause_us.0 };
         let result = match reply {
             Reply::Error(text) => Err(StoreFailure::of_error(&text)),
@@ -259,23 +267,25 @@ impl<T> Pipe<T> {
         }
     }
 
-    /// Settles what has passed its deadline. Its slot stays, for the reply may still come.
+    /// Settles what has passed its deadline. What was written keeps its slot, for the reply may still come; what was
+    /// not is never sent.
     pub fn expire(&mut self, now_us: u64) -> Vec<Settled<T>> {
         let mut settled = Vec::new();
-        for slot in &mut self.slots {
-            if slot.deadline_us > now_us || matches!(slot.waiter, Waiter::Expired) {
-                continue;
-            }
-            match std::mem::replace(&mut slot.waiter, Waiter::Expired) {
-                Waiter::Call(waiter) => {
-                    self.breaker.failure(now_us);
-                    let elapsed_us = now_us.saturating_sub(slot.submitted_us);
-                    settled.push(Settled { waiter, result: Err(StoreFailure::Unknown), elapsed_us });
-                }
-                Waiter::Probe => self.breaker.probe_failure(now_us),
-                Waiter::Expired => {}
+        for slot in &mut self.in_flight {
+            if slot.deadline_us <= now_us {
+                let waiter = std::mem::replace(&mut slot.waiter, Waiter::Expired);
+                let elapsed_us = now_us.saturating_sub(slot.submitted_us);
+                settled.extend(self.breaker.settle_failed(waiter, StoreFailure::Unknown, elapsed_us, now_us));
             }
         }
+        let (expired, waiting) =
+            std::mem::take(&mut self.queued).into_iter().partition(|(slot, _)| slot.deadline_us <= now_us);
+        self.queued = waiting;
+        let expired: VecDeque<_> = expired;
+        settled.extend(expired.into_iter().filter_map(|(slot, _)| {
+            let elapsed_us = now_us.saturating_sub(slot.submitted_us);
+            self.breaker.settle_failed(slot.waiter, StoreFailure::NotSent, elapsed_us, now_us)
+        }));
         settled
     }
 
@@ -295,7 +305,7 @@ impl<T> Pipe<T> {
 
     fn is_stuck(&self, now_us: u64) -> bool {
         let stuck = |slot: &Slot<T>| slot.deadline_us.saturating_add(self.config.stuck_after_us) <= now_us;
-        self.slots.front().is_some_and(stuck)
+        self.in_flight.front().is_some_and(stuck)
     }
 
     fn probe(&mut self, now_us: u64) {
@@ -305,9 +315,10 @@ impl<T> Pipe<T> {
         let tag = self.next_tag();
         let arguments: [&[u8]; 5] =
             [b"EVAL", script::PROBE.text.as_bytes(), b"1", self.config.probe_key.as_bytes(), tag.as_bytes()];
-        encode_command(&arguments, &mut self.unsent);
+        let mut bytes = Vec::new();
+        encode_command(&arguments, &mut bytes);
         let deadline_us = now_us.saturating_add(self.config.probe_deadline_us);
-        self.push(Slot { tag, waiter: Waiter::Probe, submitted_us: now_us, deadline_us });
+        self.queued.push_back((Slot { tag, waiter: Waiter::Probe, submitted_us: now_us, deadline_us }, bytes));
     }
 
     /// The connection is open.
@@ -320,15 +331,14 @@ impl<T> Pipe<T> {
 
     /// The connection is gone, or could not be opened: everything in flight has an unknown outcome.
     pub fn closed(&mut self, now_us: u64) -> Vec<Settled<T>> {
-        let pause_us = self.pause_after_close();
+        let pause_us = self.pause_us();
         self.counts.closed = self.counts.closed.saturating_add(1);
         self.connection =
             Connection::Closed { retry_at_us: now_us.saturating_add(pause_us), pause_us: self.longer(pause_us) };
         self.abandon_all(now_us)
     }
 
-    /// A connection that has answered starts over with the short pause.
-    fn pause_after_close(&self) -> u64 {
+    fn pause_us(&self) -> u64 {
         let (Connection::Closed { pause_us, .. } | Connection::Open { pause_us } | Connection::Broken { pause_us }) =
             self.connection;
         pause_us
@@ -339,38 +349,30 @@ impl<T> Pipe<T> {
     }
 
     fn break_connection(&mut self, now_us: u64) -> Vec<Settled<T>> {
-        self.connection = Connection::Broken { pause_us: self.pause_after_close() };
+        self.connection = Connection::Broken { pause_us: self.pause_us() };
         self.abandon_all(now_us)
     }
 
     /// What had not been written yet was certainly not sent.
     fn abandon_all(&mut self, now_us: u64) -> Vec<Settled<T>> {
-        let sent = self.slots.len().saturating_sub(self.unsent_slots);
-        self.unsent.clear();
-        self.unsent_slots = 0;
         self.decoder.clear();
-        let mut settled = Vec::new();
-        for (position, slot) in std::mem::take(&mut self.slots).into_iter().enumerate() {
-            let failure = if position < sent { StoreFailure::Unknown } else { StoreFailure::NotSent };
-            match slot.waiter {
-                Waiter::Call(waiter) => {
-                    self.breaker.failure(now_us);
-                    let elapsed_us = now_us.saturating_sub(slot.submitted_us);
-                    settled.push(Settled { waiter, result: Err(failure), elapsed_us });
-                }
-                Waiter::Probe => self.breaker.probe_failure(now_us),
-                Waiter::Expired => {}
-            }
-        }
-        settled
+        let sent = std::mem::take(&mut self.in_flight).into_iter().map(|slot| (slot, StoreFailure::Unknown));
+        let queued = std::mem::take(&mut self.queued).into_iter().map(|(slot, _)| (slot, StoreFailure::NotSent));
+        sent.chain(queued)
+            .filter_map(|(slot, failure)| {
+                let elapsed_us = now_us.saturating_sub(slot.submitted_us);
+                self.breaker.settle_failed(slot.waiter, failure, elapsed_us, now_us)
+            })
+            .collect()
     }
 
     /// How long the host may sleep before the next tick, in microseconds.
     pub fn tick_us(&self) -> u64 {
-        let waiting = self.slots.iter().any(|slot| !matches!(slot.waiter, Waiter::Expired));
+        let unexpired = self.in_flight.iter().any(|slot| !matches!(slot.waiter, Waiter::Expired));
+        let waiting = unexpired || !self.queued.is_empty();
         match self.connection {
             _ if waiting => TICK_IN_FLIGHT_US,
-            Connection::Open { .. } if self.breaker.is_closed() && self.slots.is_empty() => TICK_IDLE_US,
+            Connection::Open { .. } if self.breaker.is_closed() && self.in_flight.is_empty() => TICK_IDLE_US,
             Connection::Closed { .. } if !self.wanted => TICK_IDLE_US,
             _ => TICK_RECOVERING_US,
         }
@@ -386,14 +388,37 @@ impl<T> Pipe<T> {
         self.breaker.is_closed()
     }
 
-    /// Commands whose reply has not come, expired ones included.
-    pub fn in_flight(&self) -> usize {
-        self.slots.len()
+    /// Commands whose reply has not come: queued, in flight and expired ones.
+    pub fn unanswered(&self) -> usize {
+        self.in_flight.len().saturating_add(self.queued.len())
     }
 
     /// Counts since the pipe was made.
     pub fn counts(&self) -> PipeCounts {
         self.counts
+    }
+}
+
+impl Breaker {
+    /// Counts a failed command and hands its waiter back, if one still waits.
+    fn settle_failed<T>(
+        &mut self,
+        waiter: Waiter<T>,
+        failure: StoreFailure,
+        elapsed_us: u64,
+        now_us: u64,
+    ) -> Option<Settled<T>> {
+        match waiter {
+            Waiter::Call(waiter) => {
+                self.failure(now_us);
+                Some(Settled { waiter, result: Err(failure), elapsed_us })
+            }
+            Waiter::Probe => {
+                self.probe_failure(now_us);
+                None
+            }
+            Waiter::Expired => None,
+        }
     }
 }
 

@@ -48,6 +48,10 @@ impl FixedWindow {
     pub(crate) fn numbers(&self) -> [u64; 4] {
         [self.limit, self.window_us.get(), 0, 0]
     }
+
+    fn end_us(&self, state: &WindowState) -> u64 {
+        state.start_us.saturating_add(self.window_us.get())
+    }
 }
 
 impl Rule for FixedWindow {
@@ -81,11 +85,15 @@ impl Rule for FixedWindow {
         if amount <= self.available(state, now_us) {
             return 0;
         }
-        self.fresh_at_us(state).saturating_sub(now_us)
+        self.end_us(state).saturating_sub(now_us)
     }
 
     fn fresh_at_us(&self, state: &WindowState) -> u64 {
-        state.start_us.saturating_add(self.window_us.get())
+        if state.count == 0 {
+            state.start_us
+        } else {
+            self.end_us(state)
+        }
     }
 }
 

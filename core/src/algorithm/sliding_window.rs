@@ -148,7 +148,8 @@ impl LogState {
 
     pub(super) fn parse<'a>(texts: impl Iterator<Item = &'a str>) -> Option<Self> {
         let entries: Vec<LogEntry> = texts.map(LogEntry::parse).collect::<Option<_>>()?;
-        (!entries.is_empty()).then_some(Self { entries })
+        let log = Self { entries };
+        (log.start() <= log.total() && !log.entries.is_empty()).then_some(log)
     }
 }
 

@@ -139,9 +139,13 @@ impl Rule for SlidingWindowCounter {
     }
 
     fn fresh_at_us(&self, state: &CounterState) -> u64 {
-        state
-            .start_us
-            .saturating_add(self.window_us.get().saturating_mul(2))
+        let windows = match (state.current, state.previous) {
+            (0, 0) => 0,
+            (0, _) => 1,
+            _ => 2,
+        };
+        let kept_us = self.window_us.get().saturating_mul(windows);
+        state.start_us.saturating_add(kept_us)
     }
 }
 
