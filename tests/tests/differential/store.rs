@@ -11,21 +11,10 @@ pub struct Store {
 
 impl Store {
     pub fn start() -> Self {
-        let port = TcpListener::bind("127.0.0.1:0")
-            .and_then(|it| it.local_addr())
-            .expect("a free loopback port")
-            .port();
+        let port =
+            TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a free loopback port").port();
         let server = Command::new("redis-server")
-            .args([
-                "--bind",
-                "127.0.0.1",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-                "--port",
-                &port.to_string(),
-            ])
+            .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port", &port.to_string()])
             .stdout(Stdio::null())
             .spawn()
             .expect("redis-server must be installed and on PATH");
@@ -35,10 +24,7 @@ impl Store {
         loop {
             match client.get_connection() {
                 Ok(connection) => {
-                    return Self {
-                        server: server.take().expect("started once"),
-                        connection,
-                    };
+                    return Self { server: server.take().expect("started once"), connection };
                 }
                 Err(error) if Instant::now() > deadline => {
                     stop(&mut server.take().expect("started once"));

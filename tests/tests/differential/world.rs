@@ -28,12 +28,7 @@ pub struct Limit {
 
 impl Limit {
     pub fn new(key: &str, algorithm: impl Into<Algorithm>) -> Self {
-        Self {
-            key: key.into(),
-            algorithm: algorithm.into(),
-            cost: 1,
-            enforce: true,
-        }
+        Self { key: key.into(), algorithm: algorithm.into(), cost: 1, enforce: true }
     }
 
     pub fn cost(self, cost: u64) -> Self {
@@ -41,18 +36,11 @@ impl Limit {
     }
 
     pub fn shadow(self) -> Self {
-        Self {
-            enforce: false,
-            ..self
-        }
+        Self { enforce: false, ..self }
     }
 
     fn charge(&self) -> Charge<'_> {
-        Charge {
-            algorithm: &self.algorithm,
-            cost: self.cost,
-            enforce: self.enforce,
-        }
+        Charge { algorithm: &self.algorithm, cost: self.cost, enforce: self.enforce }
     }
 }
 
@@ -93,27 +81,13 @@ pub struct World {
 
 impl World {
     pub fn new(now_us: u64) -> Self {
-        let prelude = script::DECIDE
-            .text
-            .lines()
-            .find(|line| line.contains("'TIME'"))
-            .expect("the line that reads time");
+        let prelude =
+            script::DECIDE.text.lines().find(|line| line.contains("'TIME'")).expect("the line that reads time");
         assert_eq!(script::DECIDE.text.matches(prelude).count(), 1);
-        let text = script::DECIDE
-            .text
-            .replace(prelude, "local now = tonumber(ARGV[#ARGV])");
+        let text = script::DECIDE.text.replace(prelude, "local now = tonumber(ARGV[#ARGV])");
         let mut store = Store::start();
-        let load = redis::cmd("SCRIPT")
-            .arg("LOAD")
-            .arg(text)
-            .query(&mut store.connection);
-        Self {
-            store,
-            script: load.expect("the script compiles"),
-            keys: HashMap::new(),
-            now_us,
-            steps: 0,
-        }
+        let load = redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut store.connection);
+        Self { store, script: load.expect("the script compiles"), keys: HashMap::new(), now_us, steps: 0 }
     }
 
     /// Forgets everything.
@@ -139,10 +113,7 @@ impl World {
 
     /// What the Rust side holds for a key.
     pub fn state(&self, key: &str) -> State {
-        self.keys
-            .get(key)
-            .map(|key| key.oracle.clone())
-            .unwrap_or_default()
+        self.keys.get(key).map(|key| key.oracle.clone()).unwrap_or_default()
     }
 
     /// Texts the store holds at a key.
@@ -153,10 +124,7 @@ impl World {
     /// Decides twice, compares, and returns what both said.
     pub fn decide(&mut self, limits: &[Limit]) -> Decision {
         self.steps += 1;
-        let mut commands: Vec<Vec<Vec<u8>>> = limits
-            .iter()
-            .filter_map(|limit| self.before(limit))
-            .collect();
+        let mut commands: Vec<Vec<Vec<u8>>> = limits.iter().filter_map(|limit| self.before(limit)).collect();
         let script_at = commands.len();
         commands.push(self.call(limits));
         for limit in limits {
@@ -177,16 +145,9 @@ impl World {
             self.now_us
         );
         for (index, limit) in limits.iter().enumerate() {
-            let written = states[index] != before[index]
-                || expected.allowed && expected.verdicts[index].admitted;
+            let written = states[index] != before[index] || expected.allowed && expected.verdicts[index].admitted;
             let [lifetime, stored] = [0, 1].map(|part| &replies[script_at + 1 + 3 * index + part]);
-            self.after(
-                limit,
-                std::mem::take(&mut states[index]),
-                written,
-                lifetime,
-                stored,
-            );
+            self.after(limit, std::mem::take(&mut states[index]), written, lifetime, stored);
         }
         expected
     }
@@ -201,11 +162,7 @@ impl World {
         let vanishes_us = key.vanishes_us?;
         if self.now_us >= vanishes_us {
             let fresh_at_us = key.algorithm.fresh_at_us(&key.oracle, self.now_us);
-            assert!(
-                fresh_at_us <= self.now_us,
-                "{key:?} vanishes at {} before it is worth nothing",
-                self.now_us
-            );
+            assert!(fresh_at_us <= self.now_us, "{key:?} vanishes at {} before it is worth nothing", self.now_us);
             self.keys.remove(&limit.key);
             return Some(words(&["DEL", &limit.key]));
         }
@@ -224,50 +181,28 @@ impl World {
 
     fn reading(&self, limit: &Limit) -> Vec<Vec<u8>> {
         match self.state(&limit.key) {
-            State::SlidingWindow(log)
-                if log.entries.len() as u64 > LIST_COMPARED && !self.steps.is_multiple_of(64) =>
-            {
+            State::SlidingWindow(log) if log.entries.len() as u64 > LIST_COMPARED && !self.steps.is_multiple_of(64) => {
                 words(&["PING"])
             }
             _ => read(&limit.key, &limit.algorithm),
         }
     }
 
-    fn after(
-        &mut self,
-        limit: &Limit,
-        oracle: State,
-        written: bool,
-        lifetime: &redis::Value,
-        stored: &redis::Value,
-    ) {
-        let redis::Value::Int(lifetime_ms) = lifetime else {
-            panic!("PTTL said {lifetime:?}")
-        };
+    fn after(&mut self, limit: &Limit, oracle: State, written: bool, lifetime: &redis::Value, stored: &redis::Value) {
+        let redis::Value::Int(lifetime_ms) = lifetime else { panic!("PTTL said {lifetime:?}") };
         let was = self.keys.remove(&limit.key);
         if *lifetime_ms == -2 {
-            assert_eq!(
-                oracle,
-                State::Absent,
-                "nothing is stored for {limit:?} at {}",
-                self.now_us
-            );
+            assert_eq!(oracle, State::Absent, "nothing is stored for {limit:?} at {}", self.now_us);
             return;
         }
         let fresh_at_us = limit.algorithm.fresh_at_us(&oracle, self.now_us);
-        let needed_ms = fresh_at_us
-            .checked_sub(self.now_us + 1)
-            .map_or(0, |us| (us + 1) / 1000 + 1);
-        let rest_ms = was
-            .as_ref()
-            .and_then(|key| key.vanishes_us)
-            .map(|vanishes_us| rest_ms(vanishes_us, self.now_us));
+        let needed_ms = fresh_at_us.checked_sub(self.now_us + 1).map_or(0, |us| (us + 1) / 1000 + 1);
+        let rest_ms = was.as_ref().and_then(|key| key.vanishes_us).map(|vanishes_us| rest_ms(vanishes_us, self.now_us));
         let expected_ms = match rest_ms {
             Some(rest_ms) if !written && rest_ms >= needed_ms => rest_ms,
             _ => needed_ms + SLACK_MS,
         };
-        let lifetime_ms =
-            u64::try_from(*lifetime_ms).unwrap_or_else(|_| panic!("{limit:?} has no lifetime"));
+        let lifetime_ms = u64::try_from(*lifetime_ms).unwrap_or_else(|_| panic!("{limit:?} has no lifetime"));
         assert!(
             (expected_ms.saturating_sub(LAG_MS)..=expected_ms).contains(&lifetime_ms),
             "{limit:?} at {}: lives {lifetime_ms} ms, expected {expected_ms} ms",
@@ -275,37 +210,20 @@ impl World {
         );
         let planted = !written && was.is_some_and(|key| key.planted);
         if !planted && *stored != redis::Value::SimpleString("PONG".into()) {
-            assert_eq!(
-                texts(stored),
-                oracle.texts(),
-                "stored by the script (left) and by Rust (right) for {limit:?}"
-            );
+            assert_eq!(texts(stored), oracle.texts(), "stored by the script (left) and by Rust (right) for {limit:?}");
         }
         let vanishes_us = Some(self.now_us + expected_ms * 1000);
-        self.keys.insert(
-            limit.key.clone(),
-            Key {
-                oracle,
-                algorithm: limit.algorithm.clone(),
-                vanishes_us,
-                planted,
-            },
-        );
+        self.keys.insert(limit.key.clone(), Key { oracle, algorithm: limit.algorithm.clone(), vanishes_us, planted });
     }
 
     /// Puts something wrong at a limit's key.
     pub fn plant(&mut self, limit: &Limit, plant: Plant<'_>) {
         let name = limit.key.as_str();
-        let foreign = Key {
-            oracle: State::Absent,
-            algorithm: limit.algorithm.clone(),
-            vanishes_us: None,
-            planted: true,
-        };
+        let foreign =
+            Key { oracle: State::Absent, algorithm: limit.algorithm.clone(), vanishes_us: None, planted: true };
         let commands: Vec<Vec<&str>> = match plant {
             Plant::Immortal | Plant::Hasty => {
-                let vanishes_us =
-                    matches!(plant, Plant::Hasty).then_some(self.now_us + REST_MS_MIN * 1000);
+                let vanishes_us = matches!(plant, Plant::Hasty).then_some(self.now_us + REST_MS_MIN * 1000);
                 if let Some(key) = self.keys.get_mut(name) {
                     key.vanishes_us = vanishes_us;
                 }
@@ -315,12 +233,7 @@ impl World {
             Plant::List(texts) => vec![vec!["DEL", name], [&["RPUSH", name], texts].concat()],
             Plant::Hash => vec![vec!["DEL", name], vec!["HSET", name, "field", "1"]],
         };
-        self.run(
-            &commands
-                .iter()
-                .map(|command| words(command))
-                .collect::<Vec<_>>(),
-        );
+        self.run(&commands.iter().map(|command| words(command)).collect::<Vec<_>>());
         self.keys.insert(name.into(), foreign);
     }
 
@@ -331,11 +244,9 @@ impl World {
             let [name, arguments @ ..] = command.as_slice() else {
                 continue;
             };
-            pipe.cmd(std::str::from_utf8(name).expect("a command's name"))
-                .arg(arguments);
+            pipe.cmd(std::str::from_utf8(name).expect("a command's name")).arg(arguments);
         }
-        pipe.query(&mut self.store.connection)
-            .unwrap_or_else(|error| panic!("the store says {error}"))
+        pipe.query(&mut self.store.connection).unwrap_or_else(|error| panic!("the store says {error}"))
     }
 }
 
@@ -343,10 +254,7 @@ impl World {
 fn reread(state: &State, algorithm: &Algorithm) -> State {
     match (state, algorithm, state.texts().as_slice()) {
         (State::SlidingWindow(_), _, _) | (_, Algorithm::SlidingWindow(_), _) => State::Absent,
-        (_, _, texts) => State::parse(
-            algorithm,
-            &texts.iter().map(String::as_str).collect::<Vec<_>>(),
-        ),
+        (_, _, texts) => State::parse(algorithm, &texts.iter().map(String::as_str).collect::<Vec<_>>()),
     }
 }
 
@@ -375,32 +283,20 @@ fn texts(stored: &redis::Value) -> Vec<String> {
 
 /// Reads the script's reply, which is the tag and integers only.
 fn decision(reply: &redis::Value, limits: &[Limit]) -> Decision {
-    let redis::Value::Array(parts) = reply else {
-        panic!("not an array: {reply:?}")
-    };
+    let redis::Value::Array(parts) = reply else { panic!("not an array: {reply:?}") };
     assert_eq!(parts[0], redis::Value::BulkString(b"tag".to_vec()));
     let numbers: Vec<u64> = parts[1..]
         .iter()
         .map(|part| match part {
-            redis::Value::Int(number) => {
-                u64::try_from(*number).unwrap_or_else(|_| panic!("negative in {reply:?}"))
-            }
+            redis::Value::Int(number) => u64::try_from(*number).unwrap_or_else(|_| panic!("negative in {reply:?}")),
             other => panic!("not an integer: {other:?}"),
         })
         .collect();
     assert_eq!(numbers.len(), 4 * limits.len());
     let verdicts: Vec<Verdict> = numbers
         .chunks(4)
-        .map(|of| Verdict {
-            admitted: of[0] == 1,
-            remaining: of[1],
-            reset_us: of[2],
-            retry_us: of[3],
-        })
+        .map(|of| Verdict { admitted: of[0] == 1, remaining: of[1], reset_us: of[2], retry_us: of[3] })
         .collect();
-    let allowed = limits
-        .iter()
-        .zip(&verdicts)
-        .all(|(limit, verdict)| verdict.admitted || !limit.enforce);
+    let allowed = limits.iter().zip(&verdicts).all(|(limit, verdict)| verdict.admitted || !limit.enforce);
     Decision { allowed, verdicts }
 }
