@@ -44,6 +44,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     };
     tools::wrk()?;
     build::filter()?;
+    warn_when_busy();
     let redis = Redis::start()?;
     let mut rows = script_time::measure(&redis, effort.rounds)?;
     rows.extend(gateway_rows(&redis, effort)?);
@@ -54,6 +55,15 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         row::print_table(&rows);
     }
     Ok(if rows.iter().all(Row::passes_gate) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Even ratios suffer when other work takes the processors in the middle of a pair.
+fn warn_when_busy() {
+    let load =
+        std::fs::read_to_string("/proc/loadavg").ok().and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
+    if let Some(load) = load.filter(|load| *load > 1.0) {
+        eprintln!("bench: other work is running here (load average {load:.1}): do not trust the figures");
+    }
 }
 
 fn gateway_rows(redis: &Redis, effort: Effort) -> Result<Vec<Row>> {
