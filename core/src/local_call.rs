@@ -82,6 +82,6 @@ mod tests {
         let Step::Decide(decided) = local.resume(&decision) else { panic!("not decided") };
         assert_eq!(decided.report.outcome, Outcome::Denied);
         assert_eq!(decided.report.limit, Some(1));
-        assert_eq!(decided.report.shadow_denials, []);
+        assert!(decided.report.shadow_denials.is_empty());
     }
 }
