@@ -12,10 +12,15 @@ pub mod poll;
 pub mod ports;
 pub mod process;
 pub mod redis_server;
+pub mod slow_link;
+pub mod stub_store;
+mod tcp;
 pub mod tools;
 pub mod upstream;
 
 pub use envoy::Envoy;
 pub use envoy_config::EnvoyConfig;
 pub use redis_server::Redis;
+pub use slow_link::SlowLink;
+pub use stub_store::StubStore;
 pub use upstream::Upstream;

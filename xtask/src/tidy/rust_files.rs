@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_function_of_71_lines_is_found_and_one_of_70_is_not() {
-        let function = |lines| format!("//! A.\nfn long() {{\n{}}}\n", "    a();\n".repeat(lines - 2));
+        let function = |lines: usize| format!("//! A.\nfn long() {{\n{}}}\n", "    a();\n".repeat(lines - 2));
         assert_eq!(findings("a.rs", &function(70)), [""; 0]);
         assert_eq!(findings("a.rs", &function(71)), ["a.rs:2: `long` has 71 lines, at most 70 are allowed"]);
     }
