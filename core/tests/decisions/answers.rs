@@ -126,10 +126,10 @@ fn grpc_codes_are_those_of_the_protocol() {
 /// Decides requests at `now_us` by the algorithms themselves: Retry-After, or what remains.
 fn drive(engine: &Engine, state: &mut [State], now_us: u64) -> Result<u64, String> {
     let local = local(call(begin(engine, &[])).resume(Err(StoreFailure::NotSent)));
-    let charges: Vec<_> = local.charges().into_iter().map(|(_, charge)| charge).collect();
-    let verdicts = decide(&charges, state, now_us).verdicts;
-    let remaining = verdicts[0].remaining;
-    let decision = decision(local.resume(&verdicts));
+    let charges: Vec<_> = local.charges().into_iter().map(|one| one.charge).collect();
+    let decided = decide(&charges, state, now_us);
+    let remaining = decided.verdicts[0].remaining;
+    let decision = decision(local.resume(&uncontended(decided)));
     match &decision.action {
         lockkeeper_core::decision::Action::Forward { .. } => Ok(remaining),
         lockkeeper_core::decision::Action::Answer(answer) => {

@@ -59,7 +59,7 @@ fn assert_failure_modes(what: &str, resume: impl Fn(lockkeeper_core::call::Call)
     assert_eq!((deny.report.outcome, deny.report.decided_by), (Outcome::Unavailable, DecidedBy::FailureMode), "{what}");
     let local = local(locally);
     assert_eq!(local.charges().len(), 1, "{what}");
-    let local = decision(local.resume(&[verdict((false, 0, 7_000_000, 7_000_000))]));
+    let local = decision(local.resume(&local_decision(&[(false, 0, 7_000_000, 7_000_000)])));
     assert_eq!((local.report.outcome, local.report.decided_by), (Outcome::Denied, DecidedBy::Local), "{what}");
 }
 
@@ -140,9 +140,11 @@ fn a_local_decision_charges_the_limits_that_the_store_would_have() {
     let keys: Vec<String> = call.counted().iter().map(|counted| counted.store_key.clone()).collect();
     let local = local(call.resume(Err(StoreFailure::NotSent)));
     let charges = local.charges();
-    assert_eq!(charges.iter().map(|(key, _)| *key).collect::<Vec<_>>(), keys);
-    assert_eq!(charges.iter().map(|(_, charge)| charge.enforce).collect::<Vec<_>>(), [false, true]);
-    let decision = decision(local.resume(&[verdict((false, 0, 1, 1)), verdict((true, 3, 1, 0))]));
+    let identity = |index: usize| String::from_utf8(charges[index].identity.to_vec()).expect("ASCII");
+    let local_keys: Vec<String> = (0..2).map(|index| charges[index].limit_id.to_owned() + &identity(index)).collect();
+    assert_eq!(local_keys, keys);
+    assert_eq!(charges.iter().map(|one| one.charge.enforce).collect::<Vec<_>>(), [false, true]);
+    let decision = decision(local.resume(&local_decision(&[(false, 0, 1, 1), (true, 3, 1, 0)])));
     assert_eq!(decision.report.outcome, Outcome::Allowed);
     assert_eq!(decision.report.shadow_denials, [1]);
     assert_eq!(header(response_headers(&decision), "ratelimit"), Some(r#""w";r=3;t=1"#));

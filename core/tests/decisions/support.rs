@@ -1,9 +1,10 @@
 //! Loads policies, begins requests, writes replies.
 
-use lockkeeper_core::algorithm::Verdict;
+use lockkeeper_core::algorithm::{self, Verdict};
 use lockkeeper_core::call::Call;
 use lockkeeper_core::decision::{Action, Answer, Decision, Header};
 use lockkeeper_core::engine::{Engine, Step};
+use lockkeeper_core::local::LocalDecision;
 use lockkeeper_core::local_call::LocalCall;
 use lockkeeper_core::policy::PolicySet;
 use lockkeeper_core::policy::load::LoadOptions;
@@ -104,8 +105,16 @@ pub fn decided(engine: &Engine, values: &[Option<&[u8]>], verdicts: &[(bool, u64
     decision(call(begin(engine, values)).resume(Ok(reply(verdicts))))
 }
 
-pub fn verdict((admitted, remaining, reset_us, retry_us): (bool, u64, u64, u64)) -> Verdict {
-    Verdict { admitted, remaining, reset_us, retry_us }
+/// What the local limiter decides with these verdicts when no other worker interferes.
+pub fn local_decision(verdicts: &[(bool, u64, u64, u64)]) -> LocalDecision {
+    let verdict = |(admitted, remaining, reset_us, retry_us)| Verdict { admitted, remaining, reset_us, retry_us };
+    let verdicts: Vec<Verdict> = verdicts.iter().copied().map(verdict).collect();
+    uncontended(algorithm::Decision { allowed: verdicts.iter().all(|verdict| verdict.admitted), verdicts })
+}
+
+pub fn uncontended(decision: algorithm::Decision) -> LocalDecision {
+    let overflowed = vec![false; decision.verdicts.len()];
+    LocalDecision { decision, overflowed, mismatches: 0, contended: false, lost_refunds: 0 }
 }
 
 /// The words of the one command that a call writes.
