@@ -73,7 +73,7 @@ fn a_probe_that_is_answered_lets_calls_pass_again() {
 }
 
 #[test]
-fn a_probe_that_fails_in_any_way_makes_the_next_one_wait_longer_up_to_a_second() {
+fn a_probe_that_fails_in_any_way_makes_the_next_one_wait_longer_up_to_the_longest_pause() {
     let refused = |client: &mut Client, _: &str| assert_eq!(client.receive(error("LOADING x")), []);
     let expired = |client: &mut Client, _: &str| {
         client.wait_us(DEADLINE_US);
@@ -83,12 +83,13 @@ fn a_probe_that_fails_in_any_way_makes_the_next_one_wait_longer_up_to_a_second()
         let mut client = Client::open();
         client.pipe.config.stuck_after_us = u64::MAX;
         client.open_breaker();
-        let mut longest_ms = 100;
+        let BreakerConfig { pause_min_us, pause_max_us, .. } = BreakerConfig::default();
+        let mut longest_ms = pause_min_us / 1_000;
         for _ in 0..8 {
             let (tag, waited_ms) = probe(&mut client);
             assert!((longest_ms / 2..=longest_ms).contains(&waited_ms), "{waited_ms} of {longest_ms} ms");
             fail(&mut client, &tag);
-            longest_ms = (longest_ms * 2).min(1_000);
+            longest_ms = (longest_ms * 2).min(pause_max_us / 1_000);
         }
     }
 }
