@@ -47,13 +47,14 @@ impl Call {
         let mut arguments: Vec<&[u8]> = vec![command, script.as_bytes(), key_count.as_bytes()];
         arguments.extend(self.counted.iter().map(|one| one.store_key.as_bytes()));
         arguments.push(tag.as_bytes());
-        arguments.extend(self.limits().flat_map(|limit| &limit.script_arguments).map(Vec::as_slice));
+        let limits = self.policy().into_iter().flat_map(|policy| self.limits_of(policy));
+        arguments.extend(limits.flat_map(|limit| &limit.script_arguments).map(Vec::as_slice));
         encode_command(&arguments, out);
     }
 
-    fn limits(&self) -> impl Iterator<Item = &Limit> {
-        let limits = self.policies.policies.get(self.policy).map_or(&[][..], |policy| &policy.limits);
-        self.counted.iter().filter_map(|one| limits.get(one.limit))
+    /// The limits that count the request, of its policy.
+    fn limits_of<'p>(&self, policy: &'p Policy) -> impl Iterator<Item = &'p Limit> {
+        self.counted.iter().filter_map(|one| policy.limits.get(one.limit))
     }
 
     /// The keys that this decision counts under.
@@ -97,10 +98,15 @@ impl Call {
     fn failed(self) -> Step {
         let policies = Arc::clone(&self.policies);
         let Some(policy) = policies.policies.get(self.policy) else { return self.decided(&[], DecidedBy::Policy) };
+        let enforced: Vec<&str> =
+            self.limits_of(policy).filter(|limit| limit.enforce).map(|limit| limit.name.as_str()).collect();
         let (action, outcome) = match policy.limits_on_store_failure {
             FailureMode::Local => return Step::Local(LocalCall::new(self)),
-            FailureMode::Allow => (Action::Forward { response_headers: Vec::new() }, Outcome::Allowed),
-            FailureMode::Deny => (answer::unavailable(policy), Outcome::Unavailable),
+            // Limits that only measure never turn a request away.
+            FailureMode::Deny if !enforced.is_empty() => (answer::unavailable(&enforced), Outcome::Unavailable),
+            FailureMode::Allow | FailureMode::Deny => {
+                (Action::Forward { response_headers: Vec::new() }, Outcome::Allowed)
+            }
         };
         let report = self.report(None, outcome, DecidedBy::FailureMode, Vec::new());
         Step::Decide(Decision { action, report })
@@ -115,7 +121,8 @@ impl Call {
             return Step::Decide(Decision { action, report: Report::unlimited(None) });
         };
         let (denials, shadow_denials) = denials(policy, verdicts);
-        let denying = denials.iter().max_by_key(|one| one.verdict.retry_us).map(|one| one.limit);
+        // Of several that wait equally long, the first of the file.
+        let denying = denials.iter().rev().max_by_key(|one| one.verdict.retry_us).map(|one| one.limit);
         let (action, outcome) = match denying {
             None => (answer::forward(mode, policy, verdicts), Outcome::Allowed),
             Some(_) => (answer::too_many_requests(mode, policy, verdicts), Outcome::Denied),

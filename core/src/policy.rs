@@ -3,8 +3,10 @@
 pub mod error;
 mod limit;
 pub mod load;
+pub(crate) mod names;
 pub mod node;
 pub mod reader;
+mod routes;
 pub mod units;
 
 use crate::algorithm::Algorithm;
