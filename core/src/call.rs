@@ -8,7 +8,7 @@ use crate::decision::{Action, DecidedBy, Decision, LimitVerdict, Outcome, Report
 use crate::engine::{Counted, Step};
 use crate::local_call::LocalCall;
 use crate::policy::{FailureMode, Limit, Policy, PolicySet};
-use crate::resp::{Reply, encode_command};
+use crate::resp::{Reply, push_array_head, push_bulk};
 use crate::script;
 use crate::store::{Refusal, StoreFailure};
 
@@ -43,13 +43,16 @@ impl Call {
             Form::Cached | Form::CachedAgain => (b"EVALSHA", script::DECIDE.sha1),
             Form::Whole { .. } => (b"EVAL", script::DECIDE.text),
         };
-        let key_count = self.counted.len().to_string();
-        let mut arguments: Vec<&[u8]> = vec![command, script.as_bytes(), key_count.as_bytes()];
-        arguments.extend(self.counted.iter().map(|one| one.store_key.as_bytes()));
-        arguments.push(tag.as_bytes());
+        let keys = self.counted.len();
+        let arguments = keys.saturating_mul(script::ARGUMENTS_PER_CHARGE);
+        push_array_head(arguments.saturating_add(keys).saturating_add(4), out);
+        push_bulk(command, out);
+        push_bulk(script.as_bytes(), out);
+        push_bulk(itoa::Buffer::new().format(keys).as_bytes(), out);
+        self.counted.iter().for_each(|one| push_bulk(one.store_key.as_bytes(), out));
+        push_bulk(tag.as_bytes(), out);
         let limits = self.policy().into_iter().flat_map(|policy| self.limits_of(policy));
-        arguments.extend(limits.flat_map(|limit| &limit.script_arguments).map(Vec::as_slice));
-        encode_command(&arguments, out);
+        limits.for_each(|limit| out.extend_from_slice(&limit.script_arguments));
     }
 
     /// The limits that count the request, of its policy.

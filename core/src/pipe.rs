@@ -178,7 +178,9 @@ impl<T> Pipe<T> {
 
     fn next_tag(&mut self) -> String {
         self.tags = self.tags.wrapping_add(1);
-        format!("{:08x}{:08x}", self.tag_prefix, self.tags)
+        let number = u64::from(self.tag_prefix) << 32 | u64::from(self.tags);
+        let nibble = |place: u32| (number >> place.saturating_mul(4)) as u32 & 0xf;
+        (0..16).rev().filter_map(|place| char::from_digit(nibble(place), 16)).collect()
     }
 
     /// The bytes to send now, in one write. Empty when there are none or when they should wait for others.

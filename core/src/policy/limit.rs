@@ -8,6 +8,7 @@ use super::units::{Rate, duration_us, rate};
 use super::{Limit, MissingKey};
 use crate::algorithm::{Algorithm, Charge, DomainError, FixedWindow, SlidingWindow, SlidingWindowCounter, TokenBucket};
 use crate::identity::{AddressPrefixes, KeyPart, meaning};
+use crate::resp::push_bulk;
 use crate::script;
 
 /// What the rest of the file means for a limit.
@@ -66,7 +67,8 @@ pub(super) fn read(policy: &str, place: &Place<'_>, scope: &Scope<'_>, errors: &
     let policy_item = numbers.policy_item(&limit_name);
     let (cost, enforce) = (cost?, enforce?);
     let charge = Charge { algorithm: &algorithm, cost, enforce };
-    let script_arguments = script::arguments(b"", &[charge]).split_off(1);
+    let mut script_arguments = Vec::new();
+    script::arguments(b"", &[charge]).iter().skip(1).for_each(|argument| push_bulk(argument, &mut script_arguments));
     Some(Limit {
         script_arguments,
         algorithm,
