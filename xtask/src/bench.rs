@@ -26,6 +26,18 @@ pub struct Options {
     /// Measure for a third of the time: for a first impression
     #[arg(long)]
     quick: bool,
+    /// Measure a part only
+    #[arg(long)]
+    only: Option<Part>,
+}
+
+/// Figures that are measured together.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Requests through Envoy, and the size of the filter
+    Envoy,
+    /// The time of a decision inside Redis
+    Script,
 }
 
 /// How long and how often each figure is measured.
@@ -46,9 +58,14 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     build::filter()?;
     warn_when_busy();
     let redis = Redis::start()?;
-    let mut rows = script_time::measure(&redis, effort.rounds)?;
-    rows.extend(gateway_rows(&redis, effort)?);
-    rows.push(size()?);
+    let mut rows = Vec::new();
+    if options.only != Some(Part::Envoy) {
+        rows.extend(script_time::measure(&redis, effort.rounds)?);
+    }
+    if options.only != Some(Part::Script) {
+        rows.extend(gateway_rows(&redis, effort)?);
+        rows.push(size()?);
+    }
     if options.json {
         rows.iter().for_each(|row| println!("{}", row.json()));
     } else {
