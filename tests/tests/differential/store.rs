@@ -4,9 +4,11 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::wire::Words;
+
 pub struct Store {
     server: Child,
-    pub connection: redis::Connection,
+    connection: redis::Connection,
 }
 
 impl Store {
@@ -33,6 +35,23 @@ impl Store {
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }
         }
+    }
+}
+
+impl Store {
+    /// Runs commands in one round trip. An error of one is its reply.
+    pub fn run(&mut self, commands: &[Words]) -> Vec<redis::Value> {
+        let mut pipe = redis::pipe();
+        pipe.ignore_errors();
+        for command in commands {
+            let [name, arguments @ ..] = command.as_slice() else {
+                panic!("an empty command")
+            };
+            let name = std::str::from_utf8(name).expect("a command's name");
+            pipe.cmd(name).arg(arguments);
+        }
+        pipe.query(&mut self.connection)
+            .unwrap_or_else(|error| panic!("the store says {error}"))
     }
 }
 

@@ -7,13 +7,14 @@ use lockkeeper_core::algorithm::{Algorithm, Charge, Decision, State, Verdict, de
 use lockkeeper_core::script;
 
 use crate::store::Store;
+use crate::wire::{Words, decision, read, texts, words};
 
 /// What the script keeps a key beyond the time its state is worth anything.
 const SLACK_MS: u64 = 1000;
 /// Real time passes too, between a step and the reading of its lifetimes.
 const LAG_MS: u64 = 900;
 /// The store's own clock must not let a key vanish within a step.
-const REST_MS_MIN: u64 = 50;
+pub const REST_MS_MIN: u64 = 50;
 /// Longer lists are compared only now and then.
 const LIST_COMPARED: u64 = 128;
 
@@ -28,7 +29,12 @@ pub struct Limit {
 
 impl Limit {
     pub fn new(key: &str, algorithm: impl Into<Algorithm>) -> Self {
-        Self { key: key.into(), algorithm: algorithm.into(), cost: 1, enforce: true }
+        Self {
+            key: key.into(),
+            algorithm: algorithm.into(),
+            cost: 1,
+            enforce: true,
+        }
     }
 
     pub fn cost(self, cost: u64) -> Self {
@@ -36,65 +42,69 @@ impl Limit {
     }
 
     pub fn shadow(self) -> Self {
-        Self { enforce: false, ..self }
+        Self {
+            enforce: false,
+            ..self
+        }
     }
 
     fn charge(&self) -> Charge<'_> {
-        Charge { algorithm: &self.algorithm, cost: self.cost, enforce: self.enforce }
+        Charge {
+            algorithm: &self.algorithm,
+            cost: self.cost,
+            enforce: self.enforce,
+        }
     }
-}
-
-/// How the store is to be wrong before the next step.
-#[derive(Clone, Copy, Debug)]
-pub enum Plant<'a> {
-    /// The key loses its lifetime.
-    Immortal,
-    /// The key is to vanish too early, in 50 ms.
-    Hasty,
-    /// A text no script of ours has written.
-    Text(&'a str),
-    /// A list of such texts.
-    List(&'a [&'a str]),
-    /// A hash.
-    Hash,
 }
 
 /// What is known of one key.
 #[derive(Clone, Debug)]
-struct Key {
-    oracle: State,
+pub struct Key {
+    pub oracle: State,
     /// Who wrote it.
-    algorithm: Algorithm,
+    pub algorithm: Algorithm,
     /// Virtual time at which it vanishes; `None` is never.
-    vanishes_us: Option<u64>,
+    pub vanishes_us: Option<u64>,
     /// What is stored is foreign, so the oracle does not know its text.
-    planted: bool,
+    pub planted: bool,
 }
 
 pub struct World {
-    store: Store,
+    pub store: Store,
     script: String,
-    keys: HashMap<String, Key>,
+    pub keys: HashMap<String, Key>,
     pub now_us: u64,
     pub steps: u64,
 }
 
 impl World {
     pub fn new(now_us: u64) -> Self {
-        let prelude =
-            script::DECIDE.text.lines().find(|line| line.contains("'TIME'")).expect("the line that reads time");
+        let prelude = script::DECIDE
+            .text
+            .lines()
+            .find(|line| line.contains("'TIME'"))
+            .expect("the line that reads time");
         assert_eq!(script::DECIDE.text.matches(prelude).count(), 1);
-        let text = script::DECIDE.text.replace(prelude, "local now = tonumber(ARGV[#ARGV])");
+        let text = script::DECIDE
+            .text
+            .replace(prelude, "local now = tonumber(ARGV[#ARGV])");
         let mut store = Store::start();
-        let load = redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut store.connection);
-        Self { store, script: load.expect("the script compiles"), keys: HashMap::new(), now_us, steps: 0 }
+        let loaded = store.run(&[words(&["SCRIPT", "LOAD", &text])]);
+        let [script] = texts(&loaded[0]).try_into().expect("the script compiles");
+        Self {
+            store,
+            script,
+            keys: HashMap::new(),
+            now_us,
+            steps: 0,
+        }
     }
 
     /// Forgets everything.
     pub fn clear(&mut self, now_us: u64) {
         self.keys.clear();
         self.now_us = now_us;
-        self.run(&[vec!["FLUSHALL".into()]]);
+        self.store.run(&[vec!["FLUSHALL".into()]]);
     }
 
     pub fn at(&mut self, now_us: u64) -> &mut Self {
@@ -113,18 +123,24 @@ impl World {
 
     /// What the Rust side holds for a key.
     pub fn state(&self, key: &str) -> State {
-        self.keys.get(key).map(|key| key.oracle.clone()).unwrap_or_default()
+        self.keys
+            .get(key)
+            .map(|key| key.oracle.clone())
+            .unwrap_or_default()
     }
 
     /// Texts the store holds at a key.
     pub fn texts(&mut self, key: &str, algorithm: &Algorithm) -> Vec<String> {
-        texts(&self.run(&[read(key, algorithm)])[0])
+        texts(&self.store.run(&[read(key, algorithm)])[0])
     }
 
     /// Decides twice, compares, and returns what both said.
     pub fn decide(&mut self, limits: &[Limit]) -> Decision {
         self.steps += 1;
-        let mut commands: Vec<Vec<Vec<u8>>> = limits.iter().filter_map(|limit| self.before(limit)).collect();
+        let mut commands: Vec<Words> = limits
+            .iter()
+            .filter_map(|limit| self.before(limit))
+            .collect();
         let script_at = commands.len();
         commands.push(self.call(limits));
         for limit in limits {
@@ -132,7 +148,7 @@ impl World {
             commands.push(self.reading(limit));
             commands.push(words(&["PERSIST", &limit.key]));
         }
-        let replies = self.run(&commands);
+        let replies = self.store.run(&commands);
         let found = decision(&replies[script_at], limits);
 
         let charges: Vec<Charge<'_>> = limits.iter().map(Limit::charge).collect();
@@ -145,15 +161,22 @@ impl World {
             self.now_us
         );
         for (index, limit) in limits.iter().enumerate() {
-            let written = states[index] != before[index] || expected.allowed && expected.verdicts[index].admitted;
+            let written = states[index] != before[index]
+                || expected.allowed && expected.verdicts[index].admitted;
             let [lifetime, stored] = [0, 1].map(|part| &replies[script_at + 1 + 3 * index + part]);
-            self.after(limit, std::mem::take(&mut states[index]), written, lifetime, stored);
+            self.after(
+                limit,
+                std::mem::take(&mut states[index]),
+                written,
+                lifetime,
+                stored,
+            );
         }
         expected
     }
 
     /// Makes the store's lifetime of a key the virtual one, or lets the key vanish when that has passed.
-    fn before(&mut self, limit: &Limit) -> Option<Vec<Vec<u8>>> {
+    fn before(&mut self, limit: &Limit) -> Option<Words> {
         let key = self.keys.get_mut(&limit.key)?;
         if std::mem::discriminant(&key.algorithm) != std::mem::discriminant(&limit.algorithm) {
             key.oracle = reread(&key.oracle, &limit.algorithm);
@@ -162,7 +185,11 @@ impl World {
         let vanishes_us = key.vanishes_us?;
         if self.now_us >= vanishes_us {
             let fresh_at_us = key.algorithm.fresh_at_us(&key.oracle, self.now_us);
-            assert!(fresh_at_us <= self.now_us, "{key:?} vanishes at {} before it is worth nothing", self.now_us);
+            assert!(
+                fresh_at_us <= self.now_us,
+                "{key:?} vanishes at {} before it is worth nothing",
+                self.now_us
+            );
             self.keys.remove(&limit.key);
             return Some(words(&["DEL", &limit.key]));
         }
@@ -170,7 +197,7 @@ impl World {
         Some(words(&["PEXPIRE", &limit.key, &rest_ms.to_string()]))
     }
 
-    fn call(&self, limits: &[Limit]) -> Vec<Vec<u8>> {
+    fn call(&self, limits: &[Limit]) -> Words {
         let charges: Vec<Charge<'_>> = limits.iter().map(Limit::charge).collect();
         let mut call = words(&["EVALSHA", &self.script, &limits.len().to_string()]);
         call.extend(limits.iter().map(|limit| limit.key.clone().into_bytes()));
@@ -179,30 +206,52 @@ impl World {
         call
     }
 
-    fn reading(&self, limit: &Limit) -> Vec<Vec<u8>> {
+    fn reading(&self, limit: &Limit) -> Words {
         match self.state(&limit.key) {
-            State::SlidingWindow(log) if log.entries.len() as u64 > LIST_COMPARED && !self.steps.is_multiple_of(64) => {
+            State::SlidingWindow(log)
+                if log.entries.len() as u64 > LIST_COMPARED && !self.steps.is_multiple_of(64) =>
+            {
                 words(&["PING"])
             }
             _ => read(&limit.key, &limit.algorithm),
         }
     }
 
-    fn after(&mut self, limit: &Limit, oracle: State, written: bool, lifetime: &redis::Value, stored: &redis::Value) {
-        let redis::Value::Int(lifetime_ms) = lifetime else { panic!("PTTL said {lifetime:?}") };
+    fn after(
+        &mut self,
+        limit: &Limit,
+        oracle: State,
+        written: bool,
+        lifetime: &redis::Value,
+        stored: &redis::Value,
+    ) {
+        let redis::Value::Int(lifetime_ms) = lifetime else {
+            panic!("PTTL said {lifetime:?}")
+        };
         let was = self.keys.remove(&limit.key);
         if *lifetime_ms == -2 {
-            assert_eq!(oracle, State::Absent, "nothing is stored for {limit:?} at {}", self.now_us);
+            assert_eq!(
+                oracle,
+                State::Absent,
+                "nothing is stored for {limit:?} at {}",
+                self.now_us
+            );
             return;
         }
         let fresh_at_us = limit.algorithm.fresh_at_us(&oracle, self.now_us);
-        let needed_ms = fresh_at_us.checked_sub(self.now_us + 1).map_or(0, |us| (us + 1) / 1000 + 1);
-        let rest_ms = was.as_ref().and_then(|key| key.vanishes_us).map(|vanishes_us| rest_ms(vanishes_us, self.now_us));
+        let needed_ms = fresh_at_us
+            .checked_sub(self.now_us + 1)
+            .map_or(0, |us| (us + 1) / 1000 + 1);
+        let rest_ms = was
+            .as_ref()
+            .and_then(|key| key.vanishes_us)
+            .map(|vanishes_us| rest_ms(vanishes_us, self.now_us));
         let expected_ms = match rest_ms {
             Some(rest_ms) if !written && rest_ms >= needed_ms => rest_ms,
             _ => needed_ms + SLACK_MS,
         };
-        let lifetime_ms = u64::try_from(*lifetime_ms).unwrap_or_else(|_| panic!("{limit:?} has no lifetime"));
+        let lifetime_ms =
+            u64::try_from(*lifetime_ms).unwrap_or_else(|_| panic!("{limit:?} has no lifetime"));
         assert!(
             (expected_ms.saturating_sub(LAG_MS)..=expected_ms).contains(&lifetime_ms),
             "{limit:?} at {}: lives {lifetime_ms} ms, expected {expected_ms} ms",
@@ -210,43 +259,22 @@ impl World {
         );
         let planted = !written && was.is_some_and(|key| key.planted);
         if !planted && *stored != redis::Value::SimpleString("PONG".into()) {
-            assert_eq!(texts(stored), oracle.texts(), "stored by the script (left) and by Rust (right) for {limit:?}");
+            assert_eq!(
+                texts(stored),
+                oracle.texts(),
+                "stored by the script (left) and by Rust (right) for {limit:?}"
+            );
         }
         let vanishes_us = Some(self.now_us + expected_ms * 1000);
-        self.keys.insert(limit.key.clone(), Key { oracle, algorithm: limit.algorithm.clone(), vanishes_us, planted });
-    }
-
-    /// Puts something wrong at a limit's key.
-    pub fn plant(&mut self, limit: &Limit, plant: Plant<'_>) {
-        let name = limit.key.as_str();
-        let foreign =
-            Key { oracle: State::Absent, algorithm: limit.algorithm.clone(), vanishes_us: None, planted: true };
-        let commands: Vec<Vec<&str>> = match plant {
-            Plant::Immortal | Plant::Hasty => {
-                let vanishes_us = matches!(plant, Plant::Hasty).then_some(self.now_us + REST_MS_MIN * 1000);
-                if let Some(key) = self.keys.get_mut(name) {
-                    key.vanishes_us = vanishes_us;
-                }
-                return;
-            }
-            Plant::Text(text) => vec![vec!["SET", name, text]],
-            Plant::List(texts) => vec![vec!["DEL", name], [&["RPUSH", name], texts].concat()],
-            Plant::Hash => vec![vec!["DEL", name], vec!["HSET", name, "field", "1"]],
-        };
-        self.run(&commands.iter().map(|command| words(command)).collect::<Vec<_>>());
-        self.keys.insert(name.into(), foreign);
-    }
-
-    fn run(&mut self, commands: &[Vec<Vec<u8>>]) -> Vec<redis::Value> {
-        let mut pipe = redis::pipe();
-        pipe.ignore_errors();
-        for command in commands {
-            let [name, arguments @ ..] = command.as_slice() else {
-                continue;
-            };
-            pipe.cmd(std::str::from_utf8(name).expect("a command's name")).arg(arguments);
-        }
-        pipe.query(&mut self.store.connection).unwrap_or_else(|error| panic!("the store says {error}"))
+        self.keys.insert(
+            limit.key.clone(),
+            Key {
+                oracle,
+                algorithm: limit.algorithm.clone(),
+                vanishes_us,
+                planted,
+            },
+        );
     }
 }
 
@@ -254,49 +282,13 @@ impl World {
 fn reread(state: &State, algorithm: &Algorithm) -> State {
     match (state, algorithm, state.texts().as_slice()) {
         (State::SlidingWindow(_), _, _) | (_, Algorithm::SlidingWindow(_), _) => State::Absent,
-        (_, _, texts) => State::parse(algorithm, &texts.iter().map(String::as_str).collect::<Vec<_>>()),
+        (_, _, texts) => {
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            State::parse(algorithm, &texts)
+        }
     }
 }
 
 fn rest_ms(vanishes_us: u64, now_us: u64) -> u64 {
     (vanishes_us - now_us).div_ceil(1000).max(REST_MS_MIN)
-}
-
-fn words(words: &[&str]) -> Vec<Vec<u8>> {
-    words.iter().map(|word| word.as_bytes().to_vec()).collect()
-}
-
-fn read(key: &str, algorithm: &Algorithm) -> Vec<Vec<u8>> {
-    match algorithm {
-        Algorithm::SlidingWindow(_) => words(&["LRANGE", key, "0", "-1"]),
-        _ => words(&["GET", key]),
-    }
-}
-
-fn texts(stored: &redis::Value) -> Vec<String> {
-    match stored {
-        redis::Value::Nil => Vec::new(),
-        redis::Value::Array(_) => redis::from_redis_value(stored.clone()).expect("texts"),
-        _ => vec![redis::from_redis_value(stored.clone()).expect("a text")],
-    }
-}
-
-/// Reads the script's reply, which is the tag and integers only.
-fn decision(reply: &redis::Value, limits: &[Limit]) -> Decision {
-    let redis::Value::Array(parts) = reply else { panic!("not an array: {reply:?}") };
-    assert_eq!(parts[0], redis::Value::BulkString(b"tag".to_vec()));
-    let numbers: Vec<u64> = parts[1..]
-        .iter()
-        .map(|part| match part {
-            redis::Value::Int(number) => u64::try_from(*number).unwrap_or_else(|_| panic!("negative in {reply:?}")),
-            other => panic!("not an integer: {other:?}"),
-        })
-        .collect();
-    assert_eq!(numbers.len(), 4 * limits.len());
-    let verdicts: Vec<Verdict> = numbers
-        .chunks(4)
-        .map(|of| Verdict { admitted: of[0] == 1, remaining: of[1], reset_us: of[2], retry_us: of[3] })
-        .collect();
-    let allowed = limits.iter().zip(&verdicts).all(|(limit, verdict)| verdict.admitted || !limit.enforce);
-    Decision { allowed, verdicts }
 }
