@@ -2,7 +2,6 @@
 
 use std::cell::OnceCell;
 
-use lockkeeper_core::algorithm::Verdict;
 use lockkeeper_core::local::{LocalDecision, LocalStep, Swap as TableSwap, Table};
 use lockkeeper_core::local_call::LocalCall;
 
@@ -26,7 +25,7 @@ impl LocalTable {
     }
 
     /// Decides one request, now.
-    pub fn decide(&self, call: &LocalCall, metrics: &Metrics) -> Vec<Verdict> {
+    pub fn decide(&self, call: &LocalCall, metrics: &Metrics) -> LocalDecision {
         let table = self.table.get_or_init(|| Table::new(self.sets, seed()));
         let charges = call.charges();
         let mut local = run(table.start(&charges, host::monotonic_us()));
@@ -39,7 +38,7 @@ impl LocalTable {
         }
         metrics.local_overflow(local.overflowed.iter().map(|overflowed| u64::from(*overflowed)).sum());
         metrics.local_contention(u64::from(local.mismatches));
-        local.decision.verdicts
+        local
     }
 }
 
