@@ -79,9 +79,14 @@ impl Gateway {
             config,
             pipe: RefCell::new(Pipe::new(pipe_config, seed)),
             stream: Cell::new(None),
-            tick_us: Cell::new(0),
+            tick_us: Cell::new(u64::MAX),
             retired: Cell::new(false),
         }
+    }
+
+    /// Starts the tick: without it nothing is told to the host before the first request.
+    pub fn start(&self) {
+        self.tick_sooner();
     }
 
     /// The engine with the policies.
@@ -107,7 +112,6 @@ impl Gateway {
         let progress = self.advance(step, now_us, park);
         if let Progress::Waiting = progress {
             self.flush(Moment::Submitted);
-            self.schedule();
         }
         progress
     }
@@ -135,7 +139,7 @@ impl Gateway {
         let write = |parked: &Parked, tag: &str, out: &mut Vec<u8>| parked.call.write(tag, out);
         let submitted = self.pipe.borrow_mut().submit(parked, now_us, deadline_us, write);
         // A refused call still asks for the connection: the tick must come soon enough to open it.
-        self.schedule();
+        self.tick_sooner();
         submitted
     }
 
@@ -177,6 +181,11 @@ impl Gateway {
         self.maintain(now_us);
         self.flush(Moment::Flush);
         self.after_event(now_us);
+        self.metrics.flush();
+        let tick_us = self.pipe.borrow().tick_us();
+        if tick_us > self.tick_us.get() {
+            self.set_tick(tick_us);
+        }
     }
 
     fn maintain(&self, now_us: u64) {
@@ -195,7 +204,11 @@ impl Gateway {
                 self.pipe.borrow_mut().opened();
             }
             Err(error) => {
-                log::warn!("lockkeeper: cannot open a pipe to cluster {} (status {})", self.config.store_cluster, error.0);
+                log::warn!(
+                    "lockkeeper: cannot open a pipe to cluster {} (status {})",
+                    self.config.store_cluster,
+                    error.0
+                );
                 let settled = self.pipe.borrow_mut().closed(now_us);
                 self.settle(settled, now_us);
             }
@@ -220,10 +233,16 @@ impl Gateway {
     }
 
     fn settle(&self, settled: Vec<Settled<Parked>>, now_us: u64) {
-        for Settled { waiter, result, elapsed_us } in settled {
-            match &result {
-                Ok(_) => self.metrics.store_answer(elapsed_us),
-                Err(failure) => self.metrics.store_failure(failure),
+        if settled.is_empty() {
+            return;
+        }
+        let answers = settled.iter().filter(|one| one.result.is_ok()).count();
+        if let Some(first) = settled.iter().find(|one| one.result.is_ok()) {
+            self.metrics.store_answers(u64::try_from(answers).unwrap_or(u64::MAX), first.elapsed_us);
+        }
+        for Settled { waiter, result, .. } in settled {
+            if let Err(failure) = &result {
+                self.metrics.store_failure(failure);
             }
             if waiter.request.borrow().is_waiting() {
                 self.resume(waiter, result, now_us);
@@ -247,18 +266,24 @@ impl Gateway {
             (pipe.counts(), pipe.breaker_is_closed())
         };
         self.metrics.pipe(counts, breaker_is_closed, now_us);
-        self.schedule();
+        self.tick_sooner();
         if self.retired.get() && self.pipe.borrow().unanswered() == 0 {
             let _ = host::root_done();
         }
     }
 
-    /// Ticks as often as the pipe needs.
-    fn schedule(&self) {
+    /// Ticks sooner if the pipe needs it. Only the tick itself slows down again, so that steady traffic does not
+    /// set the timer for each request.
+    fn tick_sooner(&self) {
         let tick_us = self.pipe.borrow().tick_us();
-        if self.tick_us.replace(tick_us) != tick_us {
-            host::set_tick_period(Duration::from_micros(tick_us));
+        if tick_us < self.tick_us.get() {
+            self.set_tick(tick_us);
         }
+    }
+
+    fn set_tick(&self, tick_us: u64) {
+        self.tick_us.set(tick_us);
+        host::set_tick_period(Duration::from_micros(tick_us));
     }
 
     /// The configuration was replaced: true when nothing is in flight any more.
