@@ -1,14 +1,19 @@
 //! Clients that go away in the middle of a request: HTTP/2 streams reset, HTTP/1 connections closed.
 
+use crate::http::Request;
 use anyhow::Result;
-use hyper::Request;
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Sends `count` GETs over one HTTP/2 connection, all at once, and resets number `n` after `patience(n)` unless it has
-/// been answered. Returns how many were reset.
-pub fn http2(server: SocketAddr, path: &str, count: usize, patience: impl Fn(usize) -> Duration) -> Result<usize> {
+/// Sends a request without body `count` times over one HTTP/2 connection, all at once, and resets number `n` after
+/// `patience(n)` unless it has been answered. Returns how many were reset.
+pub fn http2(
+    server: SocketAddr,
+    request: &Request,
+    count: usize,
+    patience: impl Fn(usize) -> Duration,
+) -> Result<usize> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let stream = tokio::net::TcpStream::connect(server).await?;
@@ -17,8 +22,7 @@ pub fn http2(server: SocketAddr, path: &str, count: usize, patience: impl Fn(usi
         let mut requests = tokio::task::JoinSet::new();
         for number in 0..count {
             let mut sender = sender.clone().ready().await?;
-            let request = Request::get(format!("http://{server}{path}")).body(())?;
-            let (response, _) = sender.send_request(request, true)?;
+            let (response, _) = sender.send_request(request.head(server)?.body(())?, true)?;
             // Dropping the response future resets the stream.
             let patience = patience(number);
             requests.spawn(async move { tokio::time::timeout(patience, response).await.is_err() });

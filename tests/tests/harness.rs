@@ -81,8 +81,10 @@ fn clients_that_lose_patience_reset_their_streams() {
     let upstream = Upstream::start().expect("the upstream starts");
     let config = EnvoyConfig::shipped_with(&paths::wasm()).upstream(upstream.address()).without_filter();
     let envoy = Envoy::start(&config).expect("Envoy starts");
-    let patience = |number: usize| if number.is_multiple_of(2) { Duration::ZERO } else { Duration::from_secs(20) };
-    assert_eq!(reset::http2(envoy.address(), "/", 40, patience).expect("Envoy speaks HTTP/2"), 20);
+    // The upstream is slow enough that each request is still under way when its client goes.
+    let request = Request::get("/").header(upstream::DELAY_MS, "1000");
+    let patience = |number: usize| Duration::from_millis(if number.is_multiple_of(2) { 50 } else { 20_000 });
+    assert_eq!(reset::http2(envoy.address(), &request, 40, patience).expect("Envoy speaks HTTP/2"), 20);
     let resets = || envoy.admin().stat("http.ingress.downstream_rq_rx_reset");
     poll::until("Envoy counts the resets", Duration::from_secs(5), || (resets() == 20).then_some(()))
         .expect("all are counted");
