@@ -11,6 +11,7 @@ pub mod paths;
 pub mod poll;
 pub mod ports;
 pub mod process;
+pub mod raw;
 pub mod redis_server;
 pub mod slow_link;
 pub mod stub_store;

@@ -1,0 +1,115 @@
+//! HTTP/1 by hand over one TCP connection: for requests that a proper client refuses to send, and for floods.
+
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Far above every deadline under test, so that a request left hanging is seen as such.
+const HANGING: Duration = Duration::from_secs(30);
+/// How many requests a flood sends in one write, before it reads their answers.
+const BATCH: usize = 32;
+
+/// One connection.
+pub struct RawConnection {
+    stream: TcpStream,
+    received: Vec<u8>,
+}
+
+/// An answer with a `content-length`, or without content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawResponse {
+    /// The status code.
+    pub status: u16,
+    /// Status line and header fields as they came, names in lower case.
+    pub head: String,
+    /// The content.
+    pub body: String,
+}
+
+impl RawConnection {
+    /// Connects to a server.
+    pub fn open(server: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(server)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(HANGING))?;
+        Ok(Self { stream, received: Vec::new() })
+    }
+
+    /// Sends bytes; dropping the connection afterwards is a client that goes away.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        Ok(self.stream.write_all(bytes)?)
+    }
+
+    /// Reads the next answer to anything but HEAD.
+    pub fn receive(&mut self) -> Result<RawResponse> {
+        let head_bytes = self.read_until(|received| received.windows(4).position(|four| four == b"\r\n\r\n"))? + 4;
+        let head = String::from_utf8_lossy(&self.received[..head_bytes]).to_ascii_lowercase();
+        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).context("no status line")?;
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+        let length: usize = length.map_or(Ok(0), |length| length.trim().parse())?;
+        let end = head_bytes + length;
+        self.read_until(|received| (received.len() >= end).then_some(end))?;
+        let body = String::from_utf8_lossy(&self.received[head_bytes..end]).into_owned();
+        self.received.drain(..end);
+        Ok(RawResponse { status, head, body })
+    }
+
+    /// Sends one request and reads its answer.
+    pub fn exchange(&mut self, request: &[u8]) -> Result<RawResponse> {
+        self.send(request)?;
+        self.receive()
+    }
+
+    fn read_until(&mut self, whole: impl Fn(&[u8]) -> Option<usize>) -> Result<usize> {
+        let mut buffer = [0; 16 * 1024];
+        loop {
+            if let Some(end) = whole(&self.received) {
+                return Ok(end);
+            }
+            match self.stream.read(&mut buffer)? {
+                0 => bail!("the server closed the connection after {} bytes of an answer", self.received.len()),
+                count => self.received.extend_from_slice(&buffer[..count]),
+            }
+        }
+    }
+}
+
+/// Sends `requests` requests, pipelined over `connections` connections, and counts the answers by status. Panics when one is missing.
+pub fn flood(
+    server: SocketAddr,
+    connections: usize,
+    requests: usize,
+    request: impl Fn(usize) -> Vec<u8> + Sync,
+) -> BTreeMap<u16, usize> {
+    let next = AtomicUsize::new(0);
+    let connection = || {
+        let mut statuses = BTreeMap::new();
+        let mut connection = RawConnection::open(server).expect("the server accepts");
+        loop {
+            let first = next.fetch_add(BATCH, Ordering::Relaxed);
+            let batch = first..requests.min(first.saturating_add(BATCH));
+            if batch.is_empty() {
+                return statuses;
+            }
+            let bytes: Vec<u8> = batch.clone().flat_map(&request).collect();
+            connection.send(&bytes).expect("the server reads");
+            for number in batch {
+                let response = connection.receive().unwrap_or_else(|error| panic!("request {number}: {error:#}"));
+                *statuses.entry(response.status).or_insert(0) += 1;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..connections).map(|_| scope.spawn(connection)).collect();
+        let mut total = BTreeMap::new();
+        for (status, count) in
+            threads.into_iter().flat_map(|thread| thread.join().expect("a connection does not panic"))
+        {
+            *total.entry(status).or_insert(0) += count;
+        }
+        total
+    })
+}
