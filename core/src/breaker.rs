@@ -14,7 +14,7 @@ pub struct BreakerConfig {
 
 impl Default for BreakerConfig {
     fn default() -> BreakerConfig {
-        BreakerConfig { failures_max: 5, pause_min_us: 100_000, pause_max_us: 1_000_000 }
+        BreakerConfig { failures_max: 5, pause_min_us: 100_000, pause_max_us: 500_000 }
     }
 }
 
@@ -138,7 +138,7 @@ mod tests {
             pauses.push(now_us - start);
             breaker.probe_failure(now_us);
         }
-        assert!(pauses.iter().all(|pause| *pause <= 1_001_000), "{pauses:?}");
-        assert!(pauses.iter().skip(5).all(|pause| *pause >= 500_000), "{pauses:?}");
+        assert!(pauses.iter().all(|pause| *pause <= 501_000), "{pauses:?}");
+        assert!(pauses.iter().skip(5).all(|pause| *pause >= 250_000), "{pauses:?}");
     }
 }

@@ -14,6 +14,7 @@ pub mod decision;
 pub mod engine;
 pub mod host_config;
 pub mod identity;
+pub mod local;
 pub mod local_call;
 pub mod normalize;
 pub mod pipe;

@@ -140,8 +140,8 @@ impl Gateway {
     }
 
     fn decide_locally(&self, call: LocalCall) -> Step {
-        let verdicts = self.local.decide(&call, &self.metrics);
-        call.resume(&verdicts)
+        let decision = self.local.decide(&call, &self.metrics);
+        call.resume(&decision)
     }
 
     /// Takes what came over the pipe.

@@ -1,7 +1,7 @@
 //! Every call to the host, each returning an error instead of panicking: the SDK's own wrappers panic on statuses that
 //! a request can provoke, and a panic here would strand every paused request of the worker.
 
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 use std::time::Duration;
 
 use proxy_wasm::hostcalls;

@@ -10,7 +10,13 @@ mod metrics;
 mod request;
 mod root;
 
-proxy_wasm::main! {{
-    proxy_wasm::set_log_level(proxy_wasm::types::LogLevel::Info);
-    proxy_wasm::set_root_context(|context_id| Box::new(root::Root::new(context_id)));
-}}
+// The macro exports `_initialize`, which the host calls and nobody reads about.
+#[allow(missing_docs)]
+mod entry {
+    use crate::root::Root;
+
+    proxy_wasm::main! {{
+        proxy_wasm::set_log_level(proxy_wasm::types::LogLevel::Info);
+        proxy_wasm::set_root_context(|context_id| Box::new(Root::new(context_id)));
+    }}
+}

@@ -15,7 +15,7 @@ pub struct Charge<'a> {
 }
 
 /// One limit's answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Whether this limit, on its own, admits the request.
     pub admitted: bool,

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 
 use super::domain::{self, AMOUNT_MAX, DomainError};
 use super::rule::{Rule, Settled};
+use super::share::Share;
 use super::text;
 
 /// `limit` in each aligned window.
@@ -44,9 +45,20 @@ impl FixedWindow {
         self.window_us.get()
     }
 
+    pub(super) fn scaled(&self, share: Share) -> Self {
+        Self {
+            limit: share.of(self.limit),
+            ..self.clone()
+        }
+    }
+
     /// Limit and window in µs: what the script is told.
     pub(crate) fn numbers(&self) -> [u64; 4] {
         [self.limit, self.window_us.get(), 0, 0]
+    }
+
+    fn start_us(&self, at_us: u64) -> u64 {
+        at_us.saturating_sub(at_us % self.window_us)
     }
 
     fn end_us(&self, state: &WindowState) -> u64 {
@@ -62,7 +74,7 @@ impl Rule for FixedWindow {
     }
 
     fn settle(&self, stored: Option<&WindowState>, now_us: u64) -> Settled<WindowState> {
-        let start_us = now_us.saturating_sub(now_us % self.window_us);
+        let start_us = self.start_us(now_us);
         let count = stored
             .filter(|stored| stored.start_us >= start_us)
             .map_or(0, |stored| stored.count);
@@ -79,6 +91,12 @@ impl Rule for FixedWindow {
 
     fn charge(&self, state: &mut WindowState, cost: u64, _now_us: u64) {
         state.count = state.count.saturating_add(cost);
+    }
+
+    fn refund(&self, state: &mut WindowState, cost: u64, charged_at_us: u64) {
+        if state.start_us == self.start_us(charged_at_us) {
+            state.count = state.count.saturating_sub(cost);
+        }
     }
 
     fn wait_us(&self, state: &WindowState, now_us: u64, amount: u64) -> u64 {

@@ -5,6 +5,7 @@ mod decision;
 mod domain;
 mod fixed_window;
 mod rule;
+mod share;
 mod sliding_window;
 mod sliding_window_counter;
 mod state;
@@ -16,9 +17,10 @@ pub use domain::{
     AMOUNT_MAX, DomainError, EXACT_MAX, FILL_US_MAX, LOG_LIMIT_MAX, WINDOW_US_MAX, WINDOW_US_MIN,
 };
 pub use fixed_window::{FixedWindow, WindowState};
+pub use share::Share;
 pub use sliding_window::{LogEntry, LogState, SlidingWindow};
 pub use sliding_window_counter::{CounterState, SlidingWindowCounter};
-use state::Account;
+pub(crate) use state::Account;
 pub use state::State;
 pub use token_bucket::{BucketState, TokenBucket};
 
@@ -68,6 +70,19 @@ impl Algorithm {
     /// Time from which `state`, as seen at `now_us`, equals an absent one: the least that the store must keep it, in µs.
     pub fn fresh_at_us(&self, state: &State, now_us: u64) -> u64 {
         Account::open(self, state, now_us).fresh_at_us()
+    }
+
+    /// The same rule for a part of the traffic: limit, capacity and refill are multiplied by `share`, rounded down, at least 1.
+    ///
+    /// # Errors
+    /// When the refill of a token bucket is not exact any more.
+    pub fn scaled(&self, share: Share) -> Result<Self, DomainError> {
+        Ok(match self {
+            Self::FixedWindow(rule) => Self::FixedWindow(rule.scaled(share)),
+            Self::SlidingWindow(rule) => Self::SlidingWindow(rule.scaled(share)),
+            Self::SlidingWindowCounter(rule) => Self::SlidingWindowCounter(rule.scaled(share)),
+            Self::TokenBucket(rule) => Self::TokenBucket(rule.scaled(share)?),
+        })
     }
 
     /// The name and the numbers the script is told.

@@ -24,6 +24,9 @@ pub(crate) trait Rule {
     /// Takes `cost`, which must be available.
     fn charge(&self, state: &mut Self::State, cost: u64, now_us: u64);
 
+    /// Gives back `cost` that was charged at `charged_at_us`: never past full, and only where it was charged.
+    fn refund(&self, state: &mut Self::State, cost: u64, charged_at_us: u64);
+
     /// Time until `amount`, at most the allowance, is available when nobody spends; 0 when it is.
     fn wait_us(&self, state: &Self::State, now_us: u64, amount: u64) -> u64;
 

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 
 use super::domain::{self, DomainError, LOG_LIMIT_MAX};
 use super::rule::{Rule, Settled};
+use super::share::Share;
 use super::text;
 
 /// At most `limit` in every stretch of one window's length.
@@ -53,6 +54,13 @@ impl SlidingWindow {
         self.window_us.get()
     }
 
+    pub(super) fn scaled(&self, share: Share) -> Self {
+        Self {
+            limit: share.of(self.limit),
+            ..self.clone()
+        }
+    }
+
     /// Limit and window in µs: what the script is told.
     pub(crate) fn numbers(&self) -> [u64; 4] {
         [self.limit, self.window_us.get(), 0, 0]
@@ -88,6 +96,10 @@ impl Rule for SlidingWindow {
             before,
             after: before.saturating_add(cost),
         });
+    }
+
+    fn refund(&self, log: &mut LogState, cost: u64, charged_at_us: u64) {
+        log.take_back(cost, charged_at_us);
     }
 
     fn wait_us(&self, log: &LogState, now_us: u64, amount: u64) -> u64 {
@@ -146,6 +158,44 @@ impl LogState {
         true
     }
 
+    /// Reduces the entry that holds what was charged at `charged_at_us`, which is the first one not before it.
+    fn take_back(&mut self, cost: u64, charged_at_us: u64) {
+        let index = self
+            .entries
+            .partition_point(|entry| entry.time_us < charged_at_us);
+        let Some((charged, later)) = self
+            .entries
+            .get_mut(index..)
+            .and_then(<[_]>::split_first_mut)
+        else {
+            return;
+        };
+        let back = cost.min(charged.amount());
+        charged.after = charged.after.saturating_sub(back);
+        for entry in later {
+            entry.before = entry.before.saturating_sub(back);
+            entry.after = entry.after.saturating_sub(back);
+        }
+        self.entries.retain(|entry| entry.amount() > 0);
+    }
+
+    /// Shortens the log to `length` entries by merging neighbours, closest first, into the later one of the two. What
+    /// is merged leaves later than it was due, so a shortened log never admits more than the whole one.
+    pub(crate) fn shorten(&mut self, length: usize) {
+        while self.entries.len() > length.max(1) {
+            let gaps = self.entries.windows(2).map(|pair| match pair {
+                [earlier, later] => later.time_us.saturating_sub(earlier.time_us),
+                _ => u64::MAX,
+            });
+            let closest = gaps.enumerate().min_by_key(|(_, gap)| *gap);
+            let Some((index, _)) = closest else { return };
+            let earlier = self.entries.remove(index);
+            if let Some(later) = self.entries.get_mut(index) {
+                later.before = earlier.before;
+            }
+        }
+    }
+
     pub(super) fn parse<'a>(texts: impl Iterator<Item = &'a str>) -> Option<Self> {
         let entries: Vec<LogEntry> = texts.map(LogEntry::parse).collect::<Option<_>>()?;
         let log = Self { entries };
@@ -154,6 +204,11 @@ impl LogState {
 }
 
 impl LogEntry {
+    /// What the request cost.
+    pub(crate) fn amount(&self) -> u64 {
+        self.after.saturating_sub(self.before)
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let [time_us, before, after] = text::numbers(text)?;
         Some(Self {

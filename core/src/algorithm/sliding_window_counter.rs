@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 
 use super::domain::{self, AMOUNT_MAX, DomainError, Quanta};
 use super::rule::{Rule, Settled};
+use super::share::Share;
 use super::text;
 
 /// `limit` in the window that ends now, estimated.
@@ -54,9 +55,20 @@ impl SlidingWindowCounter {
         self.window.quantum_us.get()
     }
 
+    pub(super) fn scaled(&self, share: Share) -> Self {
+        Self {
+            limit: share.of(self.limit),
+            ..self.clone()
+        }
+    }
+
     /// Limit, window in quanta, quantum in µs: what the script is told.
     pub(crate) fn numbers(&self) -> [u64; 4] {
         [self.limit, self.quanta(), self.quantum_us(), 0]
+    }
+
+    fn start_us(&self, at_us: u64) -> u64 {
+        at_us.saturating_sub(at_us % self.window_us)
     }
 
     fn quanta(&self) -> u64 {
@@ -94,7 +106,7 @@ impl Rule for SlidingWindowCounter {
     }
 
     fn settle(&self, stored: Option<&CounterState>, now_us: u64) -> Settled<CounterState> {
-        let start_us = now_us.saturating_sub(now_us % self.window_us);
+        let start_us = self.start_us(now_us);
         let (current, previous) = match stored {
             Some(stored) if stored.start_us >= start_us => (stored.current, stored.previous),
             Some(stored) if stored.start_us.saturating_add(self.window_us.get()) >= start_us => {
@@ -119,6 +131,15 @@ impl Rule for SlidingWindowCounter {
 
     fn charge(&self, state: &mut CounterState, cost: u64, _now_us: u64) {
         state.current = state.current.saturating_add(cost);
+    }
+
+    fn refund(&self, state: &mut CounterState, cost: u64, charged_at_us: u64) {
+        let charged = self.start_us(charged_at_us);
+        if charged == state.start_us {
+            state.current = state.current.saturating_sub(cost);
+        } else if charged.saturating_add(self.window_us.get()) == state.start_us {
+            state.previous = state.previous.saturating_sub(cost);
+        }
     }
 
     fn wait_us(&self, state: &CounterState, now_us: u64, amount: u64) -> u64 {

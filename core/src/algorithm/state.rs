@@ -130,6 +130,17 @@ impl<'a> Account<'a> {
         each!(&mut self.current, rule, settled => rule.charge(&mut settled.state, cost, self.now_us));
     }
 
+    pub fn refund(&mut self, cost: u64, charged_at_us: u64) {
+        each!(&mut self.current, rule, settled => rule.refund(&mut settled.state, cost, charged_at_us));
+    }
+
+    /// Bounds the length of a log.
+    pub fn shorten(&mut self, length: usize) {
+        if let Current::SlidingWindow(_, settled) = &mut self.current {
+            settled.state.shorten(length);
+        }
+    }
+
     /// Time until `amount`, at most the allowance, is available; 0 when it is.
     pub fn wait_us(&self, amount: u64) -> u64 {
         each!(&self.current, rule, settled => rule.wait_us(&settled.state, self.now_us, amount))

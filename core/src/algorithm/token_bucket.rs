@@ -3,8 +3,9 @@
 
 use std::num::NonZeroU64;
 
-use super::domain::{self, AMOUNT_MAX, DomainError, FILL_US_MAX};
+use super::domain::{self, AMOUNT_MAX, DomainError, EXACT_MAX, FILL_US_MAX};
 use super::rule::{Rule, Settled};
+use super::share::Share;
 use super::text;
 
 /// A bucket of `capacity` tokens, refilled without pause.
@@ -42,11 +43,11 @@ impl TokenBucket {
         let capacity = domain::in_range("capacity", capacity, 1, AMOUNT_MAX)?;
         let refill = domain::in_range("refill", refill_tokens, 1, AMOUNT_MAX)?;
         let period_us = domain::window_us("refill period in µs", refill_period_us)?;
-        Self::build(capacity, refill, period_us)
+        Self::build(capacity.get(), refill, period_us)
     }
 
     fn build(
-        capacity: NonZeroU64,
+        capacity: u64,
         tokens: NonZeroU64,
         period_us: NonZeroU64,
     ) -> Result<Self, DomainError> {
@@ -62,7 +63,7 @@ impl TokenBucket {
                 max: AMOUNT_MAX,
             });
         };
-        let found_us = u128::from(capacity.get())
+        let found_us = u128::from(capacity)
             .saturating_mul(u128::from(period_us.get()))
             .div_ceil(refill.get().into());
         if found_us > u128::from(FILL_US_MAX) {
@@ -74,11 +75,11 @@ impl TokenBucket {
         let quanta = domain::quanta(
             "capacity × refill period + refill",
             period_us,
-            capacity.get(),
+            capacity,
             refill.get(),
         )?;
         Ok(Self {
-            capacity: capacity.get(),
+            capacity,
             unit: quanta.count,
             refill,
             quantum_us: quanta.quantum_us,
@@ -98,6 +99,27 @@ impl TokenBucket {
     /// Time from empty to full, in µs.
     pub fn fill_us(&self) -> u64 {
         self.time_us(self.full())
+    }
+
+    pub(super) fn scaled(&self, share: Share) -> Result<Self, DomainError> {
+        let found = u128::from(self.unit.get())
+            .saturating_mul(self.quantum_us.get().into())
+            .saturating_mul(share.denominator().get().into());
+        let inexact = DomainError::Inexact {
+            what: "refill period × share",
+            found,
+            max: EXACT_MAX,
+        };
+        let period_us = self
+            .unit
+            .checked_mul(self.quantum_us)
+            .and_then(|us| us.checked_mul(share.denominator()));
+        let (Some(period_us), Some(refill)) =
+            (period_us, self.refill.checked_mul(share.numerator()))
+        else {
+            return Err(inexact);
+        };
+        Self::build(share.of(self.capacity), refill, period_us)
     }
 
     /// Capacity, units of a token, units added each quantum, quantum in µs: what the script is told.
@@ -179,6 +201,11 @@ impl Rule for TokenBucket {
 
     fn charge(&self, state: &mut BucketState, cost: u64, _now_us: u64) {
         state.level = state.level.saturating_sub(self.units(cost));
+    }
+
+    fn refund(&self, state: &mut BucketState, cost: u64, _charged_at_us: u64) {
+        let level = state.level.saturating_add(self.units(cost));
+        state.level = level.min(self.full());
     }
 
     fn wait_us(&self, state: &BucketState, now_us: u64, amount: u64) -> u64 {

@@ -5,7 +5,8 @@ use lockkeeper_core::algorithm::{
     State, TokenBucket, WINDOW_US_MAX, WINDOW_US_MIN, decide,
 };
 
-use crate::world::{Limit, Plant, World};
+use crate::plant::Plant;
+use crate::world::{Limit, World};
 
 const STEPS_OF_A_SEED: u64 = 12_000;
 const STEPS_OF_A_TRACE: u64 = 80;
@@ -184,6 +185,10 @@ fn plant(world: &mut World, limit: &Limit, random: &mut Random) {
         "-1:5:1",
         "1e3:2:1",
         "18446744073709551616:1:1",
+        "9007199254740992:1:1",
+        "9007199254740991:9007199254740991:1",
+        "9007199254740991:9007199254740991",
+        "7:0009:2",
         "1:1:0",
     ];
     match random.below(7) {

@@ -7,13 +7,14 @@ use lockkeeper_core::algorithm::{Algorithm, Charge, Decision, State, Verdict, de
 use lockkeeper_core::script;
 
 use crate::store::Store;
+use crate::wire::{Words, decision, read, texts, words};
 
 /// What the script keeps a key beyond the time its state is worth anything.
 const SLACK_MS: u64 = 1000;
 /// Real time passes too, between a step and the reading of its lifetimes.
 const LAG_MS: u64 = 900;
 /// The store's own clock must not let a key vanish within a step.
-const REST_MS_MIN: u64 = 50;
+pub const REST_MS_MIN: u64 = 50;
 /// Longer lists are compared only now and then.
 const LIST_COMPARED: u64 = 128;
 
@@ -56,37 +57,22 @@ impl Limit {
     }
 }
 
-/// How the store is to be wrong before the next step.
-#[derive(Clone, Copy, Debug)]
-pub enum Plant<'a> {
-    /// The key loses its lifetime.
-    Immortal,
-    /// The key is to vanish too early, in 50 ms.
-    Hasty,
-    /// A text no script of ours has written.
-    Text(&'a str),
-    /// A list of such texts.
-    List(&'a [&'a str]),
-    /// A hash.
-    Hash,
-}
-
 /// What is known of one key.
 #[derive(Clone, Debug)]
-struct Key {
-    oracle: State,
+pub struct Key {
+    pub oracle: State,
     /// Who wrote it.
-    algorithm: Algorithm,
+    pub algorithm: Algorithm,
     /// Virtual time at which it vanishes; `None` is never.
-    vanishes_us: Option<u64>,
+    pub vanishes_us: Option<u64>,
     /// What is stored is foreign, so the oracle does not know its text.
-    planted: bool,
+    pub planted: bool,
 }
 
 pub struct World {
-    store: Store,
+    pub store: Store,
     script: String,
-    keys: HashMap<String, Key>,
+    pub keys: HashMap<String, Key>,
     pub now_us: u64,
     pub steps: u64,
 }
@@ -103,13 +89,11 @@ impl World {
             .text
             .replace(prelude, "local now = tonumber(ARGV[#ARGV])");
         let mut store = Store::start();
-        let load = redis::cmd("SCRIPT")
-            .arg("LOAD")
-            .arg(text)
-            .query(&mut store.connection);
+        let loaded = store.run(&[words(&["SCRIPT", "LOAD", &text])]);
+        let [script] = texts(&loaded[0]).try_into().expect("the script compiles");
         Self {
             store,
-            script: load.expect("the script compiles"),
+            script,
             keys: HashMap::new(),
             now_us,
             steps: 0,
@@ -120,7 +104,7 @@ impl World {
     pub fn clear(&mut self, now_us: u64) {
         self.keys.clear();
         self.now_us = now_us;
-        self.run(&[vec!["FLUSHALL".into()]]);
+        self.store.run(&[vec!["FLUSHALL".into()]]);
     }
 
     pub fn at(&mut self, now_us: u64) -> &mut Self {
@@ -147,13 +131,13 @@ impl World {
 
     /// Texts the store holds at a key.
     pub fn texts(&mut self, key: &str, algorithm: &Algorithm) -> Vec<String> {
-        texts(&self.run(&[read(key, algorithm)])[0])
+        texts(&self.store.run(&[read(key, algorithm)])[0])
     }
 
     /// Decides twice, compares, and returns what both said.
     pub fn decide(&mut self, limits: &[Limit]) -> Decision {
         self.steps += 1;
-        let mut commands: Vec<Vec<Vec<u8>>> = limits
+        let mut commands: Vec<Words> = limits
             .iter()
             .filter_map(|limit| self.before(limit))
             .collect();
@@ -164,7 +148,7 @@ impl World {
             commands.push(self.reading(limit));
             commands.push(words(&["PERSIST", &limit.key]));
         }
-        let replies = self.run(&commands);
+        let replies = self.store.run(&commands);
         let found = decision(&replies[script_at], limits);
 
         let charges: Vec<Charge<'_>> = limits.iter().map(Limit::charge).collect();
@@ -192,7 +176,7 @@ impl World {
     }
 
     /// Makes the store's lifetime of a key the virtual one, or lets the key vanish when that has passed.
-    fn before(&mut self, limit: &Limit) -> Option<Vec<Vec<u8>>> {
+    fn before(&mut self, limit: &Limit) -> Option<Words> {
         let key = self.keys.get_mut(&limit.key)?;
         if std::mem::discriminant(&key.algorithm) != std::mem::discriminant(&limit.algorithm) {
             key.oracle = reread(&key.oracle, &limit.algorithm);
@@ -213,7 +197,7 @@ impl World {
         Some(words(&["PEXPIRE", &limit.key, &rest_ms.to_string()]))
     }
 
-    fn call(&self, limits: &[Limit]) -> Vec<Vec<u8>> {
+    fn call(&self, limits: &[Limit]) -> Words {
         let charges: Vec<Charge<'_>> = limits.iter().map(Limit::charge).collect();
         let mut call = words(&["EVALSHA", &self.script, &limits.len().to_string()]);
         call.extend(limits.iter().map(|limit| limit.key.clone().into_bytes()));
@@ -222,7 +206,7 @@ impl World {
         call
     }
 
-    fn reading(&self, limit: &Limit) -> Vec<Vec<u8>> {
+    fn reading(&self, limit: &Limit) -> Words {
         match self.state(&limit.key) {
             State::SlidingWindow(log)
                 if log.entries.len() as u64 > LIST_COMPARED && !self.steps.is_multiple_of(64) =>
@@ -292,115 +276,19 @@ impl World {
             },
         );
     }
-
-    /// Puts something wrong at a limit's key.
-    pub fn plant(&mut self, limit: &Limit, plant: Plant<'_>) {
-        let name = limit.key.as_str();
-        let foreign = Key {
-            oracle: State::Absent,
-            algorithm: limit.algorithm.clone(),
-            vanishes_us: None,
-            planted: true,
-        };
-        let commands: Vec<Vec<&str>> = match plant {
-            Plant::Immortal | Plant::Hasty => {
-                let vanishes_us =
-                    matches!(plant, Plant::Hasty).then_some(self.now_us + REST_MS_MIN * 1000);
-                if let Some(key) = self.keys.get_mut(name) {
-                    key.vanishes_us = vanishes_us;
-                }
-                return;
-            }
-            Plant::Text(text) => vec![vec!["SET", name, text]],
-            Plant::List(texts) => vec![vec!["DEL", name], [&["RPUSH", name], texts].concat()],
-            Plant::Hash => vec![vec!["DEL", name], vec!["HSET", name, "field", "1"]],
-        };
-        self.run(
-            &commands
-                .iter()
-                .map(|command| words(command))
-                .collect::<Vec<_>>(),
-        );
-        self.keys.insert(name.into(), foreign);
-    }
-
-    fn run(&mut self, commands: &[Vec<Vec<u8>>]) -> Vec<redis::Value> {
-        let mut pipe = redis::pipe();
-        pipe.ignore_errors();
-        for command in commands {
-            let [name, arguments @ ..] = command.as_slice() else {
-                continue;
-            };
-            pipe.cmd(std::str::from_utf8(name).expect("a command's name"))
-                .arg(arguments);
-        }
-        pipe.query(&mut self.store.connection)
-            .unwrap_or_else(|error| panic!("the store says {error}"))
-    }
 }
 
 /// What another algorithm makes of a stored state. A list and a text are foreign to each other.
 fn reread(state: &State, algorithm: &Algorithm) -> State {
     match (state, algorithm, state.texts().as_slice()) {
         (State::SlidingWindow(_), _, _) | (_, Algorithm::SlidingWindow(_), _) => State::Absent,
-        (_, _, texts) => State::parse(
-            algorithm,
-            &texts.iter().map(String::as_str).collect::<Vec<_>>(),
-        ),
+        (_, _, texts) => {
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            State::parse(algorithm, &texts)
+        }
     }
 }
 
 fn rest_ms(vanishes_us: u64, now_us: u64) -> u64 {
     (vanishes_us - now_us).div_ceil(1000).max(REST_MS_MIN)
-}
-
-fn words(words: &[&str]) -> Vec<Vec<u8>> {
-    words.iter().map(|word| word.as_bytes().to_vec()).collect()
-}
-
-fn read(key: &str, algorithm: &Algorithm) -> Vec<Vec<u8>> {
-    match algorithm {
-        Algorithm::SlidingWindow(_) => words(&["LRANGE", key, "0", "-1"]),
-        _ => words(&["GET", key]),
-    }
-}
-
-fn texts(stored: &redis::Value) -> Vec<String> {
-    match stored {
-        redis::Value::Nil => Vec::new(),
-        redis::Value::Array(_) => redis::from_redis_value(stored.clone()).expect("texts"),
-        _ => vec![redis::from_redis_value(stored.clone()).expect("a text")],
-    }
-}
-
-/// Reads the script's reply, which is the tag and integers only.
-fn decision(reply: &redis::Value, limits: &[Limit]) -> Decision {
-    let redis::Value::Array(parts) = reply else {
-        panic!("not an array: {reply:?}")
-    };
-    assert_eq!(parts[0], redis::Value::BulkString(b"tag".to_vec()));
-    let numbers: Vec<u64> = parts[1..]
-        .iter()
-        .map(|part| match part {
-            redis::Value::Int(number) => {
-                u64::try_from(*number).unwrap_or_else(|_| panic!("negative in {reply:?}"))
-            }
-            other => panic!("not an integer: {other:?}"),
-        })
-        .collect();
-    assert_eq!(numbers.len(), 4 * limits.len());
-    let verdicts: Vec<Verdict> = numbers
-        .chunks(4)
-        .map(|of| Verdict {
-            admitted: of[0] == 1,
-            remaining: of[1],
-            reset_us: of[2],
-            retry_us: of[3],
-        })
-        .collect();
-    let allowed = limits
-        .iter()
-        .zip(&verdicts)
-        .all(|(limit, verdict)| verdict.admitted || !limit.enforce);
-    Decision { allowed, verdicts }
 }

@@ -39,8 +39,8 @@ pub struct Gateways {
 pub struct Round {
     measured: BTreeMap<Subject, Measured>,
     redis_round_trip_us: f64,
-    /// Decisions counted by Redis ÷ requests answered, over the strict runs.
-    pub decided_by_redis: f64,
+    /// Decisions counted by Redis ÷ requests answered.
+    decided_by_redis: BTreeMap<Subject, f64>,
 }
 
 impl Subject {
@@ -90,18 +90,17 @@ impl Gateways {
     pub fn round(&self, connections: u32, round: usize, time: Duration) -> Result<Round> {
         let mut order = Subject::ALL;
         order.rotate_left(round % Subject::ALL.len());
-        let (mut measured, mut requests, mut decisions) = (BTreeMap::new(), 0.0, 0.0);
+        let (mut measured, mut decided_by_redis) = (BTreeMap::new(), BTreeMap::new());
         for subject in order {
             let before = script_calls(self.redis)?;
             let run =
                 wrk::run(self.envoys[&subject].address(), connections, time).with_context(|| format!("{subject:?}"))?;
             if subject.is_decided_by_redis() {
-                requests += run.requests;
-                decisions += script_calls(self.redis)? - before;
+                decided_by_redis.insert(subject, (script_calls(self.redis)? - before) / run.requests);
             }
             measured.insert(subject, run);
         }
-        Ok(Round { measured, redis_round_trip_us: round_trip_us(self.redis)?, decided_by_redis: decisions / requests })
+        Ok(Round { measured, redis_round_trip_us: round_trip_us(self.redis)?, decided_by_redis })
     }
 }
 
@@ -109,6 +108,11 @@ impl Round {
     /// Requests each second.
     pub fn throughput(&self, subject: Subject) -> f64 {
         self.measured[&subject].per_second
+    }
+
+    /// Decisions counted by Redis ÷ requests answered, for a subject that Redis is to decide.
+    pub fn decided_by_redis(&self, subject: Subject) -> Option<f64> {
+        self.decided_by_redis.get(&subject).copied()
     }
 
     /// The latency that a decision adds, in Redis round trips.

@@ -17,6 +17,8 @@ pub struct Row {
     pub budget: Budget,
     /// Where it comes from, for people.
     pub detail: String,
+    /// Why the figure does not count, whatever its value.
+    pub fault: Option<String>,
 }
 
 /// What a figure must be at least (or at most), and what it is meant to become.
@@ -77,7 +79,7 @@ pub fn median(mut values: Vec<f64>) -> f64 {
 impl Row {
     /// Whether the figure meets its floor.
     fn is_ok(&self) -> bool {
-        self.budget.is_met(self.value, self.budget.floor)
+        self.fault.is_none() && self.budget.is_met(self.value, self.budget.floor)
     }
 
     /// Whether the figure meets its floor within the tolerance of the gate.
@@ -86,7 +88,7 @@ impl Row {
             Better::Higher => floor * GATE,
             Better::Lower => floor / GATE,
         };
-        self.budget.is_met(self.value, self.budget.floor.map(gate))
+        self.fault.is_none() && self.budget.is_met(self.value, self.budget.floor.map(gate))
     }
 
     /// One line for machines.
@@ -108,8 +110,8 @@ pub fn print_table(rows: &[Row]) {
     println!("{:<28} {:>11} {:>8} {:>8} {:>8}  {:<7} from", "figure", "connections", "value", "floor", "aim", "");
     for row in rows {
         let verdict = match (row.budget.floor, row.is_ok(), row.budget.is_met(row.value, row.budget.aim)) {
-            (None, ..) => "",
             (_, false, _) => "MISSED",
+            (None, ..) => "",
             (_, true, false) => "ok",
             (_, true, true) => "ok, aim",
         };
@@ -117,7 +119,9 @@ pub fn print_table(rows: &[Row]) {
         let [floor, aim] = [row.budget.floor, row.budget.aim].map(cell);
         println!(
             "{:<28} {connections:>11} {:>8.2} {floor:>8} {aim:>8}  {verdict:<7} {}",
-            row.name, row.value, row.detail
+            row.name,
+            row.value,
+            row.fault.as_ref().unwrap_or(&row.detail)
         );
     }
 }
@@ -127,7 +131,7 @@ mod tests {
     use super::*;
 
     fn row(value: f64, budget: Budget) -> Row {
-        Row { name: "x".into(), connections: None, value, budget, detail: String::new() }
+        Row { name: "x".into(), connections: None, value, budget, detail: String::new(), fault: None }
     }
 
     #[test]
@@ -137,6 +141,11 @@ mod tests {
         let lower = Budget::at_most(4.0, 2.0);
         assert!(row(4.9, lower).passes_gate() && !row(4.9, lower).is_ok() && !row(5.1, lower).passes_gate());
         assert!(row(0.0, Budget::NONE).passes_gate());
+    }
+
+    #[test]
+    fn a_fault_fails_whatever_the_value() {
+        assert!(!Row { fault: Some("not strict".into()), ..row(9.0, Budget::NONE) }.passes_gate());
     }
 
     #[test]

@@ -31,7 +31,14 @@ pub fn measure(redis: &Redis, rounds: usize) -> Result<Vec<Row>> {
         }
         let detail = format!("{:.1} µs a decision in Redis", row::median(times));
         let name = format!("script_{name}");
-        rows.push(Row { name, connections: None, value: row::median(ratios), budget: row::SCRIPT, detail });
+        rows.push(Row {
+            name,
+            connections: None,
+            value: row::median(ratios),
+            budget: row::SCRIPT,
+            detail,
+            fault: None,
+        });
     }
     Ok(rows)
 }

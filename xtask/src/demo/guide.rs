@@ -20,16 +20,28 @@ pub fn print(demo: &Demo) {
         }
     }
     println!("\ntry");
-    println!("  curl -i {base}/hello                                # policy api: five at once, the sixth is a 429");
-    println!("  curl -i -X POST -H 'x-user: ada' {base}/v1/login    # policy login: three a minute for each user");
-    println!("  curl -s {admin}/stats/prometheus | grep ^lockkeeper_");
-    if let Some(redis) = &demo.redis {
-        let (pid, port) = (redis.pid(), redis.address().port());
-        println!("  redis-cli -p {port} --scan                          # the keys; each has a TTL");
-        println!(
-            "  kill -STOP {pid}                                     # Redis hangs: no request waits longer than 50 ms"
-        );
-        println!("  kill -CONT {pid}                                     # and is back");
+    for (command, what) in to_try(demo, &base, &admin) {
+        println!("  # {what}\n  {command}");
     }
     println!("\nCtrl-C ends everything.");
+}
+
+fn to_try(demo: &Demo, base: &str, admin: &str) -> Vec<(String, &'static str)> {
+    let mut commands = vec![
+        (format!("curl -i {base}/hello"), "policy api: five at once, then one a second; the sixth is a 429"),
+        (format!("curl -i -X POST -H 'x-user: ada' {base}/v1/login"), "policy login: three a minute for each user"),
+        (format!("curl -s {admin}/stats/prometheus | grep ^lockkeeper_"), "what was decided, by policy and limit"),
+    ];
+    if let Some(redis) = &demo.redis {
+        let (pid, port) = (redis.pid(), redis.address().port());
+        commands.extend([
+            (format!("redis-cli -p {port} --scan"), "the keys in Redis; each has a TTL"),
+            (
+                format!("kill -STOP {pid}"),
+                "Redis hangs: no request waits longer than 50 ms, then Envoy limits by itself",
+            ),
+            (format!("kill -CONT {pid}"), "Redis is back: within two seconds it decides again"),
+        ]);
+    }
+    commands
 }
