@@ -7,13 +7,16 @@ use serde_json::json;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The shipped deadline.
-const DEADLINE: Duration = Duration::from_millis(50);
-/// What the design allows on top. Asserted with [`MACHINE`] more, since the load shares two cores with everything else.
-const SLACK: Duration = Duration::from_millis(50);
-const MACHINE: Duration = Duration::from_millis(400);
+/// The shipped deadline of 50 ms, and what the design allows on top. Nearly all requests are held to it, since the load
+/// shares a machine with everything else; the rest to [`HANGING`].
+const BOUND: Duration = Duration::from_millis(100);
+const HANGING: Duration = Duration::from_secs(2);
 /// Limits are global again this soon after the store's return.
 const RECOVERY: Duration = Duration::from_secs(2);
+/// So many decisions of the store in a row mean that all workers have recovered.
+const RECOVERED: usize = 50;
+/// So few calls may still wait for a store that is known to fail.
+const CALLS_MAX: u64 = 20;
 
 const HEALTHY: Duration = Duration::from_millis(400);
 const BROKEN: Duration = Duration::from_millis(1_400);
@@ -50,6 +53,8 @@ pub struct Observed {
     samples: Vec<(Mode, Sample)>,
     broken: Duration,
     mended: Duration,
+    /// Calls that waited for the store between [`NOTICED`] and the end of the fault.
+    calls: u64,
 }
 
 impl Mode {
@@ -116,23 +121,34 @@ pub fn observe(envoy: &Envoy, break_it: impl FnOnce(), mend_it: impl FnOnce()) -
         std::thread::sleep(HEALTHY);
         let broken = start.elapsed();
         break_it();
-        std::thread::sleep(BROKEN);
+        std::thread::sleep(NOTICED);
+        let calls = calls(envoy);
+        std::thread::sleep(BROKEN.saturating_sub(NOTICED));
+        let calls = self::calls(envoy) - calls;
         mend_it();
         let mended = start.elapsed();
         let samples = loads.into_iter().flat_map(|load| load.join().expect("the load does not panic")).collect();
-        Observed { samples, broken, mended }
+        Observed { samples, broken, mended, calls }
     })
 }
 
 /// Loads a gateway that cannot reach any store: every answer is its policy's failure mode, and almost nobody waits.
 pub fn assert_degraded(envoy: &Envoy, name: &str) {
-    let samples: Vec<_> = std::thread::scope(|scope| {
+    let observed = std::thread::scope(|scope| {
         let loads = MODES.map(|mode| scope.spawn(move || load_mode(envoy, mode, Until::Elapsed(BROKEN))));
-        loads.into_iter().flat_map(|load| load.join().expect("the load does not panic")).collect()
+        std::thread::sleep(NOTICED);
+        let calls = calls(envoy);
+        let samples = loads.into_iter().flat_map(|load| load.join().expect("the load does not panic")).collect();
+        Observed { samples, broken: Duration::ZERO, mended: BROKEN, calls: self::calls(envoy) - calls }
     });
-    let observed = Observed { samples, broken: Duration::ZERO, mended: BROKEN };
     observed.assert_answered(name);
     observed.assert_nobody_waits(name);
+}
+
+/// Calls that were sent, whatever came of them.
+fn calls(envoy: &Envoy) -> u64 {
+    let is_call = |name: &str| name.starts_with("wasmcustom.lockkeeper_store_calls") && !name.ends_with("not_sent");
+    envoy.admin().stats().iter().filter(|(name, _)| is_call(name)).map(|(_, count)| count).sum()
 }
 
 fn load_mode(envoy: &Envoy, mode: Mode, until: Until) -> Vec<(Mode, Sample)> {
@@ -152,51 +168,68 @@ impl Observed {
         self.assert_recovery(name);
     }
 
-    /// Once the breakers have noticed, no answer comes from the store and almost nobody waits for it.
-    fn assert_nobody_waits(&self, name: &str) {
-        let outage = self.sent_within(self.broken + NOTICED, self.mended);
-        assert!(outage.len() > 100, "{name}: only {} requests during the outage", outage.len());
-        let by_store = outage.iter().filter(|(mode, sample)| decider(*mode, sample) == Decider::Store).count();
-        assert_eq!(by_store, 0, "{name}: of {} requests during the outage, decided by the store", outage.len());
-        let waited = outage.iter().filter(|(_, sample)| sample.elapsed >= WAITED).count();
-        println!("{name}: {waited} of {} requests waited once the fault was noticed", outage.len());
-        let few = outage.len() / 20;
-        assert!(waited <= few, "{name}: {waited} of {} requests waited for a store known to fail", outage.len());
-    }
-
-    /// The store decides again, for good, within two seconds.
-    fn assert_recovery(&self, name: &str) {
-        let degraded = self.samples.iter().filter(|(mode, sample)| decider(*mode, sample) == Decider::FailureMode);
-        let last = degraded.map(|(_, sample)| sample.sent).max().unwrap_or_default();
-        let recovery = last.saturating_sub(self.mended);
-        println!("{name}: global again {recovery:?} after the store's return");
-        assert!(recovery < RECOVERY, "{name}: the last degraded answer came {recovery:?} after the store's return");
-        let after = self.samples.iter().filter(|(_, sample)| sample.sent > self.mended + recovery).count();
-        assert!(after > 50, "{name}: only {after} requests after the recovery");
-    }
-
     /// The store is used all the time, though it is not well.
     pub fn assert_no_outage(&self, name: &str) {
-        self.assert_answered(name);
-        let degraded = self.samples.iter().filter(|(mode, sample)| decider(*mode, sample) == Decider::FailureMode).count();
+        let longest = self.samples.iter().map(|(_, sample)| sample.elapsed).max().unwrap_or_default();
+        println!("{name}: {} requests, the longest {longest:?}", self.samples.len());
+        let degraded =
+            self.samples.iter().filter(|(mode, sample)| decider(*mode, sample) == Decider::FailureMode).count();
         println!("{name}: {degraded} of {} requests degraded", self.samples.len());
         assert!(degraded * 50 <= self.samples.len(), "{name}: {degraded} of {} requests degraded", self.samples.len());
     }
 
     /// Every request was answered by its policy, in time.
     fn assert_answered(&self, name: &str) {
-        let longest = self.samples.iter().map(|(_, sample)| sample.elapsed).max().unwrap_or_default();
-        let broken = self.sent_within(self.broken, self.mended);
-        let waited = broken.iter().filter(|(_, sample)| sample.elapsed >= WAITED).count();
-        println!("{name}: {} requests, the longest {longest:?}; {waited} of {} in the fault waited", self.samples.len(), broken.len());
         for (mode, sample) in &self.samples {
             decider(*mode, sample);
         }
-        assert!(longest < DEADLINE + SLACK + MACHINE, "{name}: a request took {longest:?}");
+        let longest = self.samples.iter().map(|(_, sample)| sample.elapsed).max().unwrap_or_default();
+        let late = self.samples.iter().filter(|(_, sample)| sample.elapsed > BOUND).count();
+        println!("{name}: {} requests, the longest {longest:?}, {late} above {BOUND:?}", self.samples.len());
+        assert!(longest < HANGING, "{name}: a request took {longest:?}");
+        assert!(
+            late * 100 <= self.samples.len(),
+            "{name}: {late} of {} requests took longer than {BOUND:?}",
+            self.samples.len()
+        );
     }
 
-    fn sent_within(&self, from: Duration, to: Duration) -> Vec<&(Mode, Sample)> {
-        self.samples.iter().filter(|(_, sample)| (from..to).contains(&sample.sent)).collect()
+    /// Once the breakers have noticed, no answer comes from the store and almost nobody waits for it.
+    fn assert_nobody_waits(&self, name: &str) {
+        let in_fault = self.samples.iter().filter(|(_, sample)| (self.broken..self.mended).contains(&sample.sent));
+        let (early, outage): (Vec<_>, Vec<_>) = in_fault.partition(|(_, sample)| sample.sent < self.broken + NOTICED);
+        let waited =
+            |samples: &[&(Mode, Sample)]| samples.iter().filter(|(_, sample)| sample.elapsed >= WAITED).count();
+        let waits = [waited(&early), waited(&outage)];
+        println!(
+            "{name}: {} of {} requests waited at first, {} of {} later",
+            waits[0],
+            early.len(),
+            waits[1],
+            outage.len()
+        );
+        println!("{name}: {} calls waited for a store known to fail", self.calls);
+        assert!(outage.len() > 100, "{name}: only {} requests during the outage", outage.len());
+        let by_store = outage.iter().filter(|(mode, sample)| decider(*mode, sample) == Decider::Store).count();
+        assert_eq!(by_store, 0, "{name}: of {} requests during the outage, decided by the store", outage.len());
+        assert!(self.calls <= CALLS_MAX, "{name}: {} calls waited for a store known to fail", self.calls);
+        assert!(waits[1] * 10 <= outage.len(), "{name}: {} of {} requests waited", waits[1], outage.len());
+    }
+
+    /// The store decides again within two seconds.
+    fn assert_recovery(&self, name: &str) {
+        let mut after: Vec<_> = self.samples.iter().filter(|(_, sample)| sample.sent > self.mended).collect();
+        after.sort_by_key(|(_, sample)| sample.sent);
+        let deciders: Vec<_> = after
+            .iter()
+            .map(|(mode, sample)| (decider(*mode, sample), sample.sent.saturating_sub(self.mended)))
+            .filter(|(decider, _)| *decider != Decider::StoreOrLocal)
+            .collect();
+        let recovered =
+            deciders.windows(RECOVERED).find(|row| row.iter().all(|(decider, _)| *decider == Decider::Store));
+        let recovery = recovered.map(|row| row[0].1);
+        println!("{name}: global again after {recovery:?}");
+        assert!(recovery.is_some_and(|time| time < RECOVERY), "{name}: global again after {recovery:?}");
     }
 }
 
