@@ -26,8 +26,10 @@ pub struct Call {
 enum Form {
     /// By its SHA-1.
     Cached,
+    /// By its SHA-1 again: another call on its way before this one brings the text.
+    CachedAgain,
     /// By its text, once, after the store said that it does not know the SHA-1.
-    Whole,
+    Whole { spared: bool },
 }
 
 impl Call {
@@ -38,8 +40,8 @@ impl Call {
     /// Appends the command, marked with `tag`, which the reply echoes.
     pub fn write(&self, tag: &str, out: &mut Vec<u8>) {
         let (command, script): (&[u8], &str) = match self.form {
-            Form::Cached => (b"EVALSHA", script::DECIDE.sha1),
-            Form::Whole => (b"EVAL", script::DECIDE.text),
+            Form::Cached | Form::CachedAgain => (b"EVALSHA", script::DECIDE.sha1),
+            Form::Whole { .. } => (b"EVAL", script::DECIDE.text),
         };
         let key_count = self.counted.len().to_string();
         let mut arguments: Vec<&[u8]> = vec![command, script.as_bytes(), key_count.as_bytes()];
@@ -64,10 +66,31 @@ impl Call {
         match result.map(|reply| verdicts(&reply, &self.counted)) {
             Ok(Some(verdicts)) => self.decided(&verdicts, DecidedBy::Store),
             Ok(None) => self.failed(),
-            Err(StoreFailure::Refused(Refusal::NoScript)) if self.form == Form::Cached => {
-                Step::Call(Call { form: Form::Whole, ..self })
-            }
+            Err(StoreFailure::Refused(Refusal::NoScript)) => self.not_cached(),
             Err(_) => self.failed(),
+        }
+    }
+
+    /// Nothing has run, so the same arguments may go out again; but a store that forgets what it was just given fails.
+    fn not_cached(self) -> Step {
+        let spared = match self.form {
+            Form::Cached => false,
+            Form::CachedAgain => true,
+            Form::Whole { .. } => return self.failed(),
+        };
+        Step::Call(Call { form: Form::Whole { spared }, ..self })
+    }
+
+    /// Whether the command carries the script's text.
+    pub fn is_upload(&self) -> bool {
+        matches!(self.form, Form::Whole { .. })
+    }
+
+    /// Another call brings the text: name the script by its SHA-1 once more. Does nothing a second time.
+    pub fn spare_upload(self) -> Call {
+        match self.form {
+            Form::Whole { spared: false } => Call { form: Form::CachedAgain, ..self },
+            _ => self,
         }
     }
 

@@ -27,6 +27,32 @@ pub enum Step {
 #[derive(Clone, Debug)]
 pub struct Engine {
     policies: Arc<PolicySet>,
+    line_needs: LineNeeds,
+}
+
+/// What the policies need of a request's first line and authority; the host need not look up the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineNeeds {
+    /// The method.
+    pub method: bool,
+    /// The authority.
+    pub authority: bool,
+    /// The target.
+    pub target: bool,
+}
+
+impl LineNeeds {
+    fn of(policies: &PolicySet) -> LineNeeds {
+        let has_part = |part: &KeyPart| {
+            policies.policies.iter().flat_map(|policy| &policy.limits).any(|limit| limit.key.contains(part))
+        };
+        let routes = &policies.routes;
+        LineNeeds {
+            method: routes.need_method() || has_part(&KeyPart::Method),
+            authority: routes.need_host() || has_part(&KeyPart::Host),
+            target: routes.need_path() || has_part(&KeyPart::Path),
+        }
+    }
 }
 
 /// A request with its policy, before its attributes are known.
@@ -50,7 +76,12 @@ pub struct Counted {
 impl Engine {
     /// An engine for a loaded policy file.
     pub fn new(policies: PolicySet) -> Engine {
-        Engine { policies: Arc::new(policies) }
+        Engine { line_needs: LineNeeds::of(&policies), policies: Arc::new(policies) }
+    }
+
+    /// What of a request's line [`Engine::select`] needs.
+    pub fn line_needs(&self) -> LineNeeds {
+        self.line_needs
     }
 
     /// The policy file.
@@ -58,7 +89,8 @@ impl Engine {
         &self.policies
     }
 
-    /// Finds the policy of a request: `authority` and `target` as they came, empty when missing.
+    /// Finds the policy of a request: `authority` and `target` as they came, empty when missing or
+    /// [not needed](Engine::line_needs).
     pub fn select(&self, method: &str, authority: &str, target: &str) -> Selection {
         let (host, path) = (normalize::host(authority), normalize::path(target));
         let line = RequestLine { method, host: &host, path: &path };

@@ -89,6 +89,7 @@ pub struct Pipe<T> {
     breaker: Breaker,
     tag_prefix: u32,
     tags: u32,
+    uploaded_at_us: Option<u64>,
     counts: PipeCounts,
 }
 
@@ -130,6 +131,7 @@ impl<T> Pipe<T> {
             breaker,
             tag_prefix: (seed >> 32) as u32,
             tags: seed as u32,
+            uploaded_at_us: None,
             counts: PipeCounts::default(),
         }
     }
@@ -152,6 +154,17 @@ impl<T> Pipe<T> {
         write(&waiter, &tag, &mut bytes);
         self.queued.push_back((Slot { tag, waiter: Waiter::Call(waiter), submitted_us: now_us, deadline_us }, bytes));
         Ok(())
+    }
+
+    /// Whether a call that the store answered with NOSCRIPT should carry the script's text. Of many that were in flight
+    /// together one does: the others go out behind it on the same connection and find it loaded.
+    pub fn takes_upload(&mut self, now_us: u64) -> bool {
+        let pause_us = self.config.probe_deadline_us;
+        let is_due = self.uploaded_at_us.is_none_or(|at_us| now_us.saturating_sub(at_us) >= pause_us);
+        if is_due {
+            self.uploaded_at_us = Some(now_us);
+        }
+        is_due
     }
 
     fn accepts_calls(&self, now_us: u64) -> bool {

@@ -63,6 +63,21 @@ impl Routes {
         Routes { routes }
     }
 
+    /// Whether any route looks at the method.
+    pub fn need_method(&self) -> bool {
+        self.routes.iter().any(|route| !route.methods.is_empty())
+    }
+
+    /// Whether any route looks at the host.
+    pub fn need_host(&self) -> bool {
+        self.routes.iter().any(|route| route.host != HostMatch::Any)
+    }
+
+    /// Whether any route looks at the path.
+    pub fn need_path(&self) -> bool {
+        self.routes.iter().any(|route| route.path != PathMatch::Any)
+    }
+
     /// The policy of the first route that matches.
     pub fn policy(&self, line: RequestLine<'_>) -> Option<usize> {
         self.routes.iter().find(|route| matches(route, line)).map(|route| route.policy)

@@ -52,13 +52,7 @@ unsafe extern "C" {
         size: *mut usize,
         cas: *mut u32,
     ) -> u32;
-    fn proxy_set_shared_data(
-        key: *const u8,
-        key_size: usize,
-        value: *const u8,
-        value_size: usize,
-        cas: u32,
-    ) -> u32;
+    fn proxy_set_shared_data(key: *const u8, key_size: usize, value: *const u8, value_size: usize, cas: u32) -> u32;
     fn proxy_continue_stream(stream: u32) -> u32;
     fn proxy_close_stream(stream: u32) -> u32;
     fn proxy_send_local_response(

@@ -1,7 +1,8 @@
 //! Envoy metrics. Labels are parts of the name (`.policy.login.limit.per-ip…`) that stats tags split off; their values
 //! come from the configuration, never from requests.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use lockkeeper_core::decision::{DecidedBy, Outcome, Report};
 use lockkeeper_core::pipe::PipeCounts;
@@ -11,24 +12,61 @@ use proxy_wasm::types::MetricType;
 
 use crate::host;
 
-/// A metric that could be defined; one that could not counts nothing.
-#[derive(Clone, Copy)]
-struct Metric(Option<u32>);
+/// A counter. It gathers in this VM and is told to the host on the next tick, since each call to the host costs about
+/// as much as the counting itself.
+#[derive(Clone)]
+struct Metric {
+    /// `None` when it could not be defined: it counts nothing.
+    id: Option<u32>,
+    pending: Rc<Cell<i64>>,
+    changed: Rc<RefCell<Vec<Metric>>>,
+}
 
 impl Metric {
-    fn counter(name: &str) -> Metric {
-        Metric(host::define_metric(MetricType::Counter, name).ok())
+    fn add(&self, count: u64) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        if count == 0 {
+            return;
+        }
+        let before = self.pending.replace(self.pending.get().saturating_add(count));
+        if before == 0 {
+            self.changed.borrow_mut().push(self.clone());
+        }
     }
 
-    fn add(self, count: u64) {
-        if let (Some(id), Ok(count @ 1..)) = (self.0, i64::try_from(count)) {
+    fn flush(&self) {
+        if let (Some(id), count @ 1..) = (self.id, self.pending.take()) {
             host::increment_metric(id, count);
         }
     }
 }
 
+/// Defines counters that tell the host together.
+#[derive(Clone, Default)]
+struct Counters {
+    changed: Rc<RefCell<Vec<Metric>>>,
+}
+
+impl Counters {
+    fn define(&self, name: &str) -> Metric {
+        let id = host::define_metric(MetricType::Counter, name).ok();
+        Metric { id, pending: Rc::default(), changed: Rc::clone(&self.changed) }
+    }
+
+    fn decision(&self, policy: &str, limit: &str, outcome: &str, decided_by: &str) -> Metric {
+        self.define(&format!(
+            "lockkeeper_decisions.policy.{policy}.limit.{limit}.outcome.{outcome}.decided_by.{decided_by}"
+        ))
+    }
+
+    fn flush(&self) {
+        self.changed.take().iter().for_each(Metric::flush);
+    }
+}
+
 /// Metrics of one configuration on one worker.
 pub struct Metrics {
+    counters: Counters,
     policies: Vec<PolicyMetrics>,
     unlimited: Metric,
     answers: Metric,
@@ -45,7 +83,7 @@ pub struct Metrics {
 
 struct PolicyMetrics {
     /// By outcome and decider, for decisions that no single limit made.
-    whole: Vec<Metric>,
+    whole: Vec<Option<Metric>>,
     /// By limit: its denials by the store and by the local limiter, its rejections, its shadow denials.
     limits: Vec<LimitMetrics>,
 }
@@ -75,10 +113,11 @@ const FAILURE_WORDS: [&str; 12] = [
 impl Metrics {
     /// Defines all metrics of the policies.
     pub fn define(policies: &PolicySet) -> Metrics {
-        let store_call = |word: &str| Metric::counter(&format!("lockkeeper_store_calls.outcome.{word}"));
+        let counters = Counters::default();
+        let store_call = |word: &str| counters.define(&format!("lockkeeper_store_calls.outcome.{word}"));
         Metrics {
-            policies: policies.policies.iter().map(define_policy).collect(),
-            unlimited: decision_metric("none", "none", Outcome::Allowed.word(), DecidedBy::Policy.word()),
+            policies: policies.policies.iter().map(|policy| define_policy(policy, &counters)).collect(),
+            unlimited: counters.decision("none", "none", Outcome::Allowed.word(), DecidedBy::Policy.word()),
             answers: store_call("answered"),
             latency_us: host::define_metric(MetricType::Histogram, "lockkeeper_store_latency_us").ok(),
             failures: FAILURE_WORDS.iter().map(|word| (*word, store_call(word))).collect(),
@@ -86,11 +125,17 @@ impl Metrics {
             breaker_is_open: Cell::new(false),
             counts: Cell::new(PipeCounts::default()),
             pipe: ["opened", "closed", "desync", "late_reply"]
-                .map(|event| Metric::counter(&format!("lockkeeper_pipe_events.event.{event}"))),
-            local_overflows: Metric::counter("lockkeeper_local_events.event.overflow"),
-            local_contentions: Metric::counter("lockkeeper_local_events.event.contention"),
+                .map(|event| counters.define(&format!("lockkeeper_pipe_events.event.{event}"))),
+            local_overflows: counters.define("lockkeeper_local_events.event.overflow"),
+            local_contentions: counters.define("lockkeeper_local_events.event.contention"),
             last_log_us: Cell::new(0),
+            counters,
         }
+    }
+
+    /// Tells the host what has gathered.
+    pub fn flush(&self) {
+        self.counters.flush();
     }
 
     /// Counts one decision.
@@ -107,13 +152,13 @@ impl Metrics {
             (Some(limit), Outcome::Denied, DecidedBy::Local) => limit.denied_by_local.add(1),
             (Some(limit), Outcome::Denied, _) => limit.denied_by_store.add(1),
             (Some(limit), Outcome::Rejected, _) => limit.rejected.add(1),
-            (_, outcome, decided_by) => whole(policy, outcome, decided_by).add(1),
+            (_, outcome, decided_by) => whole(policy, outcome, decided_by).into_iter().for_each(|metric| metric.add(1)),
         }
     }
 
-    /// Counts an answer of the store.
-    pub fn store_answer(&self, elapsed_us: u64) {
-        self.answers.add(1);
+    /// Counts answers of the store that came together, and how long the first of them took.
+    pub fn store_answers(&self, count: u64, elapsed_us: u64) {
+        self.answers.add(count);
         if let Some(id) = self.latency_us {
             host::record_metric(id, elapsed_us);
         }
@@ -176,28 +221,29 @@ impl Metrics {
         if self.breaker_is_open.replace(false) {
             self.move_breakers_open(-1);
         }
+        self.flush();
     }
 }
 
-fn define_policy(policy: &Policy) -> PolicyMetrics {
-    let metric = |limit: &str, outcome: &str, by: DecidedBy| decision_metric(&policy.name, limit, outcome, by.word());
+fn define_policy(policy: &Policy, counters: &Counters) -> PolicyMetrics {
+    let metric = |limit: &str, outcome: &str, by: DecidedBy| counters.decision(&policy.name, limit, outcome, by.word());
     let pairs = Outcome::ALL.iter().flat_map(|outcome| DecidedBy::ALL.iter().map(move |by| (outcome, by)));
+    let whole = pairs.map(|(outcome, by)| possible(*outcome, *by).then(|| metric("all", outcome.word(), *by)));
     let limits = policy.limits.iter().map(|limit| LimitMetrics {
         denied_by_store: metric(&limit.name, "denied", DecidedBy::Store),
         denied_by_local: metric(&limit.name, "denied", DecidedBy::Local),
         rejected: metric(&limit.name, "rejected", DecidedBy::Policy),
         shadow_denied: metric(&limit.name, "shadow_denied", DecidedBy::Store),
     });
-    PolicyMetrics { whole: pairs.map(|(outcome, by)| metric("all", outcome.word(), *by)).collect(), limits: limits.collect() }
+    PolicyMetrics { whole: whole.collect(), limits: limits.collect() }
 }
 
-fn whole(policy: &PolicyMetrics, outcome: Outcome, decided_by: DecidedBy) -> Metric {
+/// Denials and rejections have their limit; what remains is defined for the policy as a whole.
+fn possible(outcome: Outcome, decided_by: DecidedBy) -> bool {
+    matches!((outcome, decided_by), (Outcome::Allowed, _) | (Outcome::Unavailable, DecidedBy::FailureMode))
+}
+
+fn whole(policy: &PolicyMetrics, outcome: Outcome, decided_by: DecidedBy) -> Option<&Metric> {
     let position = (outcome as usize).saturating_mul(DecidedBy::ALL.len()).saturating_add(decided_by as usize);
-    policy.whole.get(position).copied().unwrap_or(Metric(None))
-}
-
-fn decision_metric(policy: &str, limit: &str, outcome: &str, decided_by: &str) -> Metric {
-    Metric::counter(&format!(
-        "lockkeeper_decisions.policy.{policy}.limit.{limit}.outcome.{outcome}.decided_by.{decided_by}"
-    ))
+    policy.whole.get(position)?.as_ref()
 }

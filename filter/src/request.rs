@@ -140,7 +140,10 @@ impl HttpContext for Request {
     fn on_http_request_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
         trap_on_purpose();
         let engine = self.gateway.engine();
-        let selection = engine.select(&text(":method"), &text(":authority"), &text(":path"));
+        let needs = engine.line_needs();
+        let line = |needed: bool, name: &str| if needed { text(name) } else { String::new() };
+        let (method, authority) = (line(needs.method, ":method"), line(needs.authority, ":authority"));
+        let selection = engine.select(&method, &authority, &line(needs.target, ":path"));
         let values: Vec<Option<Vec<u8>>> = engine.attributes(&selection).iter().map(look_up).collect();
         let step = engine.begin(&selection, &values);
         *self.state.borrow_mut() = RequestState::Waiting;

@@ -43,7 +43,9 @@ impl Root {
         let json = host::plugin_configuration(size).unwrap_or_default();
         match PluginConfig::from_json(&json) {
             Ok(config) => {
-                self.role = Role::Limiter(Rc::new(Gateway::new(self.context_id, config)));
+                let gateway = Gateway::new(self.context_id, config);
+                gateway.start();
+                self.role = Role::Limiter(Rc::new(gateway));
                 true
             }
             Err(errors) => {
