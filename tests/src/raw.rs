@@ -9,8 +9,8 @@ use std::time::Duration;
 
 /// Far above every deadline under test, so that a request left hanging is seen as such.
 const HANGING: Duration = Duration::from_secs(30);
-/// How many requests a flood sends in one write, before it reads their answers.
-const BATCH: usize = 32;
+/// Threads of a flood: each serves many connections, so that it is not the bottleneck.
+const THREADS: usize = 2;
 
 /// One connection.
 pub struct RawConnection {
@@ -77,7 +77,8 @@ impl RawConnection {
     }
 }
 
-/// Sends `requests` requests, pipelined over `connections` connections, and counts the answers by status. Panics when one is missing.
+/// Sends `requests` requests over `connections` connections, one at a time on each, and counts the answers by status.
+/// Panics when one is missing.
 pub fn flood(
     server: SocketAddr,
     connections: usize,
@@ -85,29 +86,32 @@ pub fn flood(
     request: impl Fn(usize) -> Vec<u8> + Sync,
 ) -> BTreeMap<u16, usize> {
     let next = AtomicUsize::new(0);
-    let connection = || {
+    let worker = |connections: usize| {
         let mut statuses = BTreeMap::new();
-        let mut connection = RawConnection::open(server).expect("the server accepts");
+        let open = || RawConnection::open(server).expect("the server accepts");
+        let mut connections: Vec<_> = (0..connections).map(|_| open()).collect();
         loop {
-            let first = next.fetch_add(BATCH, Ordering::Relaxed);
-            let batch = first..requests.min(first.saturating_add(BATCH));
-            if batch.is_empty() {
+            let numbers = connections.iter().map(|_| next.fetch_add(1, Ordering::Relaxed));
+            let numbers: Vec<_> = numbers.take_while(|number| *number < requests).collect();
+            if numbers.is_empty() {
                 return statuses;
             }
-            let bytes: Vec<u8> = batch.clone().flat_map(&request).collect();
-            connection.send(&bytes).expect("the server reads");
-            for number in batch {
+            for (number, connection) in numbers.iter().zip(&mut connections) {
+                connection.send(&request(*number)).expect("the server reads");
+            }
+            for (number, connection) in numbers.iter().zip(&mut connections) {
                 let response = connection.receive().unwrap_or_else(|error| panic!("request {number}: {error:#}"));
                 *statuses.entry(response.status).or_insert(0) += 1;
             }
         }
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..connections).map(|_| scope.spawn(connection)).collect();
+        let worker = &worker;
+        let threads: Vec<_> = (0..THREADS.min(connections))
+            .map(|thread| scope.spawn(move || worker((connections + thread) / THREADS.min(connections))))
+            .collect();
         let mut total = BTreeMap::new();
-        for (status, count) in
-            threads.into_iter().flat_map(|thread| thread.join().expect("a connection does not panic"))
-        {
+        for (status, count) in threads.into_iter().flat_map(|thread| thread.join().expect("a worker does not panic")) {
             *total.entry(status).or_insert(0) += count;
         }
         total
