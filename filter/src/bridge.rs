@@ -36,9 +36,16 @@ impl HttpContext for Bridge {
         Action::Continue
     }
 
-    fn on_http_response_body(&mut self, size: usize, _end_of_stream: bool) -> Action {
+    fn on_http_response_body(&mut self, size: usize, end_of_stream: bool) -> Action {
         if size == 0 {
             return Action::Continue;
+        }
+        if end_of_stream {
+            // Last bytes that come together with the end are dropped. The other end answers a message by sending, and
+            // sending on a stream that has just ended makes the host report its end inside that very callback: the
+            // SDK panics on callbacks that nest.
+            let _ = host::reset_stream();
+            return Action::Pause;
         }
         let body = host::buffer(BufferType::HttpResponseBody, 0, size).unwrap_or_default();
         replace(BufferType::HttpResponseBody, size, &frame(&body))

@@ -18,7 +18,12 @@ pub enum RequestState {
     /// It waits for the store.
     Waiting,
     /// It was let pass; these fields go on its response.
-    Forwarded(Vec<Header>),
+    Forwarded {
+        /// The fields of its limits.
+        headers: Vec<Header>,
+        /// Who decided, when the store could not.
+        degraded: Option<&'static str>,
+    },
     /// We answered it.
     Answered,
     /// The client is gone.
@@ -49,15 +54,15 @@ fn decide(request: &RefCell<RequestState>, decision: Decision, gateway: &Gateway
     let Decision { action, report } = decision;
     gateway.metrics().decision(&report);
     record(&report, gateway);
-    let degraded = report.decided_by.is_degraded().then(|| gateway.config().degraded_header.as_deref()).flatten();
+    let degraded = report.decided_by.is_degraded().then(|| report.decided_by.word());
     match action {
         Verdict::Forward { response_headers } => {
-            *request.borrow_mut() = RequestState::Forwarded(response_headers);
+            *request.borrow_mut() = RequestState::Forwarded { headers: response_headers, degraded };
             Action::Continue
         }
         Verdict::Answer(answer) => {
             *request.borrow_mut() = RequestState::Answered;
-            send(&answer, degraded, &report);
+            send(&answer, gateway.config().degraded_header.as_deref().zip(degraded), &report);
             Action::Pause
         }
     }
@@ -79,10 +84,10 @@ fn record(report: &Report, gateway: &Gateway) {
     }
 }
 
-fn send(answer: &Answer, degraded: Option<&str>, report: &Report) {
+fn send(answer: &Answer, degraded: Option<(&str, &str)>, report: &Report) {
     let details = format!("lockkeeper_{}", report.outcome.word());
     let mut headers: Vec<(&str, &str)> = answer.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    headers.extend(degraded.map(|name| (name, report.decided_by.word())));
+    headers.extend(degraded);
     let http = LocalResponse {
         status: u32::from(answer.status),
         headers: &headers,
@@ -154,9 +159,12 @@ impl HttpContext for Request {
     }
 
     fn on_http_response_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
-        if let RequestState::Forwarded(headers) = &*self.state.borrow() {
+        if let RequestState::Forwarded { headers, degraded } = &*self.state.borrow() {
             for (name, value) in headers {
                 let _ = host::add_response_header(name, value);
+            }
+            if let Some((name, decider)) = self.gateway.config().degraded_header.as_deref().zip(*degraded) {
+                let _ = host::set_response_header(name, decider);
             }
         }
         Action::Continue

@@ -117,6 +117,7 @@ impl Drop for Envoy {
 
 fn command(config: &EnvoyConfig, directory: &Path) -> Result<Command> {
     let mut command = Command::new(tools::envoy()?);
+    command.envs(config.environment.iter().map(|(name, value)| (name, value)));
     command.arg("-c").arg(directory.join("envoy.json"));
     command.args(["--concurrency", &config.concurrency.to_string(), "--disable-hot-restart"]);
     command.args(["--log-level", "warning", "--component-log-level", "wasm:info", "--file-flush-interval-msec", "20"]);

@@ -20,6 +20,8 @@ pub struct EnvoyConfig {
     pub concurrency: u32,
     /// Listeners come from a file that [`crate::Envoy::reload`] replaces.
     pub reloadable: bool,
+    /// Variables that Envoy finds in its environment, beside the test's own.
+    pub environment: Vec<(String, String)>,
 }
 
 impl EnvoyConfig {
@@ -31,12 +33,18 @@ impl EnvoyConfig {
     /// The same with another build of the filter.
     pub fn shipped_with(wasm: &Path) -> Self {
         let root = shipped_file().expect("envoy/envoy.yaml can be read");
-        Self { root, concurrency: 1, reloadable: false }.free_ports().wasm(wasm)
+        Self { root, concurrency: 1, reloadable: false, environment: Vec::new() }.free_ports().wasm(wasm)
     }
 
     /// Sets the number of worker threads.
     pub fn concurrency(mut self, workers: u32) -> Self {
         self.concurrency = workers;
+        self
+    }
+
+    /// Sets a variable of Envoy's environment.
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 

@@ -11,6 +11,7 @@ pub mod paths;
 pub mod poll;
 pub mod ports;
 pub mod process;
+pub mod raw;
 pub mod redis_server;
 pub mod reset;
 pub mod slow_link;

@@ -44,15 +44,17 @@ pub fn run(
         let (client, mut samples) = (Client::new(server), Vec::new());
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            let sent = start.elapsed();
             let over = match until {
                 Until::Requests(count) => number >= count,
-                Until::Elapsed(time) => sent >= time,
+                Until::Elapsed(time) => start.elapsed() >= time,
             };
             if over {
                 return samples;
             }
-            let answer = client.send(&request(number)).map_err(|error| format!("{error:#}"));
+            // Making a request may take time, on purpose: the client's waiting starts afterwards.
+            let request = request(number);
+            let sent = start.elapsed();
+            let answer = client.send(&request).map_err(|error| format!("{error:#}"));
             samples.push(Sample { sent, elapsed: start.elapsed().saturating_sub(sent), answer });
         }
     };
