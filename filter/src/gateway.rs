@@ -1,6 +1,7 @@
 //! One worker's gateway to the store: drives the core's pipe and steps with the host's streams, clock and shared data.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use lockkeeper_core::engine::{Engine, Step};
 use lockkeeper_core::host_config::{HostConfig, PluginConfig};
 use lockkeeper_core::local_call::LocalCall;
 use lockkeeper_core::pipe::{Connect, Moment, Pipe, PipeConfig, Settled};
+use lockkeeper_core::resp::Reply;
 use lockkeeper_core::store::StoreFailure;
 
 use crate::host;
@@ -19,7 +21,12 @@ use crate::metrics::Metrics;
 use crate::request::RequestState;
 
 /// The most calls in flight on one worker's pipe.
-const IN_FLIGHT_MAX: usize = 16_384;
+const IN_FLIGHT_MAX: usize = 4_096;
+/// The most requests resumed or answered in one callback. Envoy carries them out one inside the other, and a response
+/// that passes this filter again costs stack each time: some 700 of them overflow it and kill the VM.
+const RESUMED_AT_ONCE_MAX: usize = 128;
+/// What is left of a longer backlog goes on with the next tick, this soon.
+const BACKLOG_TICK_US: u64 = 1_000;
 /// A store this near is asked in groups.
 const COALESCE_ROUND_TRIP_MAX_US: u64 = 500;
 /// The first and the longest pause between attempts to open the pipe.
@@ -33,6 +40,7 @@ pub struct Gateway {
     engine: Engine,
     config: HostConfig,
     pipe: RefCell<Pipe<Parked>>,
+    backlog: RefCell<VecDeque<(Parked, Result<Reply, StoreFailure>)>>,
     stream: Cell<Option<u32>>,
     tick_us: Cell<u64>,
     local: LocalTable,
@@ -78,6 +86,7 @@ impl Gateway {
             engine: Engine::new(policies),
             config,
             pipe: RefCell::new(Pipe::new(pipe_config, seed)),
+            backlog: RefCell::default(),
             stream: Cell::new(None),
             tick_us: Cell::new(u64::MAX),
             retired: Cell::new(false),
@@ -121,7 +130,7 @@ impl Gateway {
             step = match step {
                 Step::Decide(decision) => return Progress::Decided(decision),
                 Step::Local(local) => self.decide_locally(local),
-                Step::Call(call) => match self.submit(park(call), now_us) {
+                Step::Call(call) => match self.submit(park(self.spare_upload(call, now_us)), now_us) {
                     Ok(()) => return Progress::Waiting,
                     Err(parked) => {
                         self.metrics.store_failure(&StoreFailure::NotSent);
@@ -132,6 +141,11 @@ impl Gateway {
                 _ => return Progress::Waiting,
             };
         }
+    }
+
+    fn spare_upload(&self, call: Call, now_us: u64) -> Call {
+        let spares = call.is_upload() && !self.pipe.borrow_mut().takes_upload(now_us);
+        if spares { call.spare_upload() } else { call }
     }
 
     fn submit(&self, parked: Parked, now_us: u64) -> Result<(), Parked> {
@@ -155,8 +169,7 @@ impl Gateway {
         }
         let now_us = host::monotonic_us();
         let settled = self.pipe.borrow_mut().received(bytes, now_us);
-        self.settle(settled, now_us);
-        self.flush(Moment::Flush);
+        self.settle(settled);
         self.after_event(now_us);
     }
 
@@ -169,7 +182,7 @@ impl Gateway {
         self.stream.set(None);
         let now_us = host::monotonic_us();
         let settled = self.pipe.borrow_mut().closed(now_us);
-        self.settle(settled, now_us);
+        self.settle(settled);
         self.after_event(now_us);
     }
 
@@ -177,12 +190,11 @@ impl Gateway {
     pub fn tick(&self) {
         let now_us = host::monotonic_us();
         let expired = self.pipe.borrow_mut().expire(now_us);
-        self.settle(expired, now_us);
+        self.settle(expired);
         self.maintain(now_us);
-        self.flush(Moment::Flush);
         self.after_event(now_us);
         self.metrics.flush();
-        let tick_us = self.pipe.borrow().tick_us();
+        let tick_us = self.wanted_tick_us();
         if tick_us > self.tick_us.get() {
             self.set_tick(tick_us);
         }
@@ -210,7 +222,7 @@ impl Gateway {
                     error.0
                 );
                 let settled = self.pipe.borrow_mut().closed(now_us);
-                self.settle(settled, now_us);
+                self.settle(settled);
             }
         }
     }
@@ -221,7 +233,7 @@ impl Gateway {
             let _ = host::cancel_stream(token);
         }
         let settled = self.pipe.borrow_mut().closed(now_us);
-        self.settle(settled, now_us);
+        self.settle(settled);
     }
 
     fn flush(&self, moment: Moment) {
@@ -232,27 +244,38 @@ impl Gateway {
         }
     }
 
-    fn settle(&self, settled: Vec<Settled<Parked>>, now_us: u64) {
-        if settled.is_empty() {
-            return;
-        }
-        let answers = settled.iter().filter(|one| one.result.is_ok()).count();
-        if let Some(first) = settled.iter().find(|one| one.result.is_ok()) {
-            self.metrics.store_answers(u64::try_from(answers).unwrap_or(u64::MAX), first.elapsed_us);
+    /// Counts what was settled and queues it for [`Gateway::work_off`].
+    fn settle(&self, settled: Vec<Settled<Parked>>) {
+        let mut answers = settled.iter().filter(|one| one.result.is_ok());
+        if let Some(first) = answers.next() {
+            let count = answers.count().saturating_add(1);
+            self.metrics.store_answers(u64::try_from(count).unwrap_or(u64::MAX), first.elapsed_us);
         }
         for Settled { waiter, result, .. } in settled {
             if let Err(failure) = &result {
                 self.metrics.store_failure(failure);
             }
+            self.backlog.borrow_mut().push_back((waiter, result));
+        }
+    }
+
+    /// Goes on with as many settled requests as one callback can bear.
+    fn work_off(&self, now_us: u64) {
+        let mut resumed = 0_usize;
+        while resumed < RESUMED_AT_ONCE_MAX {
+            let Some((waiter, result)) = self.backlog.borrow_mut().pop_front() else { break };
             if waiter.request.borrow().is_waiting() {
+                resumed = resumed.saturating_add(1);
                 self.resume(waiter, result, now_us);
             }
         }
-        // The calls that follow in this callback act on the root again.
-        let _ = host::set_effective_context(self.context_id);
+        if resumed > 0 {
+            // The calls that follow in this callback act on the root again.
+            let _ = host::set_effective_context(self.context_id);
+        }
     }
 
-    fn resume(&self, waiter: Parked, result: Result<lockkeeper_core::resp::Reply, StoreFailure>, now_us: u64) {
+    fn resume(&self, waiter: Parked, result: Result<Reply, StoreFailure>, now_us: u64) {
         let Parked { context_id, request, call, deadline_us } = waiter;
         let park = |call| Parked { context_id, request: Rc::clone(&request), call, deadline_us };
         if let Progress::Decided(decision) = self.advance(call.resume(result), now_us, park) {
@@ -260,14 +283,17 @@ impl Gateway {
         }
     }
 
+    /// What every callback of the root ends with.
     fn after_event(&self, now_us: u64) {
+        self.work_off(now_us);
+        self.flush(Moment::Flush);
         let (counts, breaker_is_closed) = {
             let pipe = self.pipe.borrow();
             (pipe.counts(), pipe.breaker_is_closed())
         };
         self.metrics.pipe(counts, breaker_is_closed, now_us);
         self.tick_sooner();
-        if self.retired.get() && self.pipe.borrow().unanswered() == 0 {
+        if self.retired.get() && self.is_idle() {
             let _ = host::root_done();
         }
     }
@@ -275,10 +301,14 @@ impl Gateway {
     /// Ticks sooner if the pipe needs it. Only the tick itself slows down again, so that steady traffic does not
     /// set the timer for each request.
     fn tick_sooner(&self) {
-        let tick_us = self.pipe.borrow().tick_us();
+        let tick_us = self.wanted_tick_us();
         if tick_us < self.tick_us.get() {
             self.set_tick(tick_us);
         }
+    }
+
+    fn wanted_tick_us(&self) -> u64 {
+        if self.backlog.borrow().is_empty() { self.pipe.borrow().tick_us() } else { BACKLOG_TICK_US }
     }
 
     fn set_tick(&self, tick_us: u64) {
@@ -290,6 +320,10 @@ impl Gateway {
     pub fn retire(&self) -> bool {
         self.retired.set(true);
         self.metrics.retire();
-        self.pipe.borrow().unanswered() == 0
+        self.is_idle()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.pipe.borrow().unanswered() == 0 && self.backlog.borrow().is_empty()
     }
 }

@@ -12,6 +12,7 @@ pub mod poll;
 pub mod ports;
 pub mod process;
 pub mod redis_server;
+pub mod reset;
 pub mod slow_link;
 pub mod stub_store;
 mod tcp;
