@@ -63,6 +63,16 @@ impl Routes {
         Routes { routes }
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.routes.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.routes.is_empty()
+    }
+
     /// Whether any route looks at the method.
     pub fn need_method(&self) -> bool {
         self.routes.iter().any(|route| !route.methods.is_empty())

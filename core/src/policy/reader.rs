@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::RangeInclusive;
 
-use super::error::PolicyErrors;
+use super::error::{PolicyErrors, Spot};
 use super::names::is_name;
 use super::node::{Node, describe_text};
 
@@ -43,7 +43,7 @@ impl<'a> Place<'a> {
             self.reject(errors, expected);
             return None;
         };
-        let place = |(index, node)| Place { path: format!("{}[{index}]", self.path), node };
+        let place = |(index, node)| Place { path: item_path(&self.path, index), node };
         Some(items.iter().enumerate().map(place).collect())
     }
 
@@ -132,10 +132,10 @@ impl<'a> Members<'a> {
         for (index, (name, _, asked)) in self.members.iter().enumerate() {
             let repeated = self.members.iter().take(index).any(|(earlier, ..)| earlier == name);
             if repeated {
-                errors.push(&self.member_path(name), "the same name twice", "each name once");
+                errors.push_at(Spot::RepeatedName, &self.member_path(name), "the same name twice", "each name once");
             } else if !asked.get() {
                 let expected = format!("one of the fields {}", known.join(", "));
-                errors.push(&self.member_path(name), "an unknown field", expected);
+                errors.push_at(Spot::Name, &self.member_path(name), "an unknown field", expected);
             }
         }
     }
@@ -146,6 +146,16 @@ impl<'a> Members<'a> {
     }
 
     fn member_path(&self, name: &str) -> String {
-        if is_name(name) { format!("{}.{name}", self.path) } else { format!("{}[{}]", self.path, describe_text(name)) }
+        member_path(&self.path, name)
     }
+}
+
+/// The path of the member `name` of the object at `path`: `$.policies.login`, `$.policies["a b"]`.
+pub fn member_path(path: &str, name: &str) -> String {
+    if is_name(name) { format!("{path}.{name}") } else { format!("{path}[{}]", describe_text(name)) }
+}
+
+/// The path of an item of the list at `path`: `$.routes[0]`.
+pub fn item_path(path: &str, index: usize) -> String {
+    format!("{path}[{index}]")
 }
