@@ -6,7 +6,8 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::Ending;
-use crate::document::{Document, Finding, Severity};
+use crate::document::Document;
+use crate::finding::{Finding, Severity};
 use crate::style::{self, paint};
 
 /// Shown below the command's help.
@@ -36,7 +37,8 @@ struct Outcome {
 
 #[derive(Default, Serialize)]
 struct Checked {
-    file: String,
+    #[serde(flatten)]
+    document: Document,
     /// Why it cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     unreadable: Option<String>,
@@ -44,8 +46,6 @@ struct Checked {
     #[serde(skip_serializing_if = "Option::is_none")]
     holds: Option<Holds>,
     findings: Vec<Finding>,
-    #[serde(skip)]
-    text: String,
 }
 
 #[derive(Clone, Copy, Serialize)]
@@ -79,7 +79,8 @@ fn check(name: &str) -> Checked {
     let document = match Document::read(name) {
         Ok(document) => document,
         Err(error) => {
-            return Checked { file: name.to_owned(), unreadable: Some(format!("{error:#}")), ..Checked::default() };
+            let document = Document { name: name.to_owned(), text: String::new() };
+            return Checked { document, unreadable: Some(format!("{error:#}")), ..Checked::default() };
         }
     };
     let (holds, findings) = match document.load() {
@@ -93,14 +94,14 @@ fn check(name: &str) -> Checked {
         }
         Err(findings) => (None, findings),
     };
-    Checked { file: document.name, unreadable: None, holds, findings, text: document.text }
+    Checked { document, unreadable: None, holds, findings }
 }
 
 fn described(file: &Checked) -> String {
     if let Some(reason) = &file.unreadable {
-        return format!("{}: {}: {reason}\n", file.file, paint(style::ERROR, "error"));
+        return format!("{}: {}: {reason}\n", file.document.name, paint(style::ERROR, "error"));
     }
-    let mut text: String = file.findings.iter().map(|finding| described_finding(file, finding)).collect();
+    let mut text: String = file.findings.iter().map(|finding| finding.described(&file.document)).collect();
     let count = |severity| file.findings.iter().filter(|one| one.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     let verdict = match (errors, warnings) {
@@ -114,39 +115,10 @@ fn described(file: &Checked) -> String {
         let policies = if policies == 1 { "1 policy".into() } else { format!("{policies} policies") };
         paint(style::FAINT, format!(" ({policies}, {}, {})", plural(limits, "limit"), plural(routes, "route")))
     });
-    let _ = writeln!(text, "{}: {verdict}{holds}", file.file);
+    let _ = writeln!(text, "{}: {verdict}{holds}", file.document.name);
     text
 }
 
 fn plural(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
-}
-
-/// One line that editors can jump from, and the line of the file with the place marked.
-fn described_finding(file: &Checked, finding: &Finding) -> String {
-    let (style, word) = match finding.severity {
-        Severity::Error => (style::ERROR, "error"),
-        Severity::Warning => (style::WARNING, "warning"),
-    };
-    let head = paint(style::STRONG, format!("{}:{}:", file.file, finding.position));
-    let (word, path) = (paint(style, word), paint(style::STRONG, &finding.path));
-    let (excerpt, indent) = excerpt(&file.text, finding);
-    let gutter = paint(style::FAINT, format!("{:>5} |", finding.position.line));
-    let margin = paint(style::FAINT, "      |");
-    let mark = paint(style, "^");
-    format!("{head} {word}: {path}: {}\n{gutter} {excerpt}\n{margin} {}{mark}\n", finding.message, " ".repeat(indent))
-}
-
-/// How much of a line is shown, and how much of that before the place.
-const SHOWN_CHARS: usize = 120;
-const SHOWN_BEFORE: usize = 80;
-
-/// The part of the finding's line around its place, and how many characters stand before the place.
-fn excerpt(text: &str, finding: &Finding) -> (String, usize) {
-    let line = text.split('\n').nth(finding.position.line.saturating_sub(1)).unwrap_or_default().trim_end();
-    let before = finding.position.column.saturating_sub(1);
-    let skipped = if line.chars().count() > SHOWN_CHARS { before.saturating_sub(SHOWN_BEFORE) } else { 0 };
-    let visible = |char: char| if char.is_control() { ' ' } else { char };
-    let shown: String = line.chars().skip(skipped).take(SHOWN_CHARS).map(visible).collect();
-    (shown, before.saturating_sub(skipped))
 }

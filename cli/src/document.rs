@@ -11,39 +11,28 @@ use lockkeeper_core::policy::load::LoadOptions;
 use lockkeeper_core::policy::node::Node;
 use serde::Serialize;
 
+use crate::finding::{Finding, Severity};
 use crate::places::{Places, Position};
+use crate::style;
 
 /// A text and what its faults call it.
-#[derive(Debug)]
+#[derive(Debug, Default, Serialize)]
 pub struct Document {
     /// The file's path, `-` for standard input.
+    #[serde(rename = "file")]
     pub name: String,
     /// Its text.
+    #[serde(skip)]
     pub text: String,
 }
 
-/// How much a finding matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// The gateway refuses the file.
-    Error,
-    /// The gateway takes the file, but it may not mean what its author thinks.
-    Warning,
-}
-
-/// Something to say about a place of a document.
-#[derive(Clone, Debug, Serialize)]
-pub struct Finding {
-    /// How much it matters.
-    pub severity: Severity,
-    /// The JSON path.
-    pub path: String,
-    /// The place in the text.
-    #[serde(flatten)]
-    pub position: Position,
-    /// What is to be said.
-    pub message: String,
+/// What became of a document.
+#[derive(Debug)]
+pub enum Loaded {
+    /// It loads.
+    Policies(PolicySet),
+    /// It does not, and its faults were printed.
+    Faulty,
 }
 
 impl Document {
@@ -75,6 +64,18 @@ impl Document {
             None => PolicySet::from_json(self.text.as_bytes(), LoadOptions::default()),
         };
         loaded.map_err(|errors| self.located(&errors))
+    }
+
+    /// Loads it, and prints every fault where it does not load.
+    pub fn load_or_report(&self) -> Loaded {
+        match self.load() {
+            Ok(policies) => Loaded::Policies(policies),
+            Err(findings) => {
+                let shown: String = findings.iter().map(|finding| finding.described(self)).collect();
+                style::print_error(&shown);
+                Loaded::Faulty
+            }
+        }
     }
 
     fn syntax_error(&self, error: &serde_json::Error) -> Finding {

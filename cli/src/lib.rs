@@ -3,7 +3,10 @@
 
 mod check;
 pub mod document;
+pub mod explain;
+pub mod finding;
 pub mod places;
+pub mod request;
 mod style;
 
 use std::ffi::OsString;
@@ -24,6 +27,8 @@ enum Command {
     /// Report every error and warning of policy files or plugin configurations
     #[command(after_help = check::EXIT_CODES)]
     Check(check::Options),
+    /// Show what a request gets: policy, limits, identity, store keys, answers
+    Explain(explain::Options),
     /// Print a script that completes this command's arguments in a shell
     Completions {
         /// The shell
@@ -64,6 +69,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let ending = match arguments.command {
         Command::Check(options) => check::run(&options),
+        Command::Explain(options) => explain::run(&options),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "lockkeeper", &mut std::io::stdout());
             Ok(Ending::Success)

@@ -30,6 +30,11 @@ pub fn print(text: &str) {
     let _ = out.flush();
 }
 
+/// Prints to standard error.
+pub fn print_error(text: &str) {
+    let _ = anstream::stderr().write_all(text.as_bytes());
+}
+
 /// Prints what kept the command from doing its work.
 pub fn fail(error: &anyhow::Error) -> Ending {
     let _ = writeln!(anstream::stderr(), "{}: {error:#}", paint(ERROR, "error"));

@@ -1,5 +1,7 @@
 //! `lockkeeper check` as a process: what it prints, as JSON too, and its exit code.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use serde_json::{Value, json};

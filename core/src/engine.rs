@@ -64,6 +64,18 @@ pub struct Selection {
     path: String,
 }
 
+impl Selection {
+    /// The normalised host, empty when missing.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The normalised path.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+}
+
 /// A limit that counts this request, and the store key it counts under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
@@ -103,8 +115,22 @@ impl Engine {
         self.policy(selection).map_or(&[], |policy| &policy.attributes)
     }
 
-    fn policy(&self, selection: &Selection) -> Option<&Policy> {
+    /// The policy that was found.
+    pub fn policy(&self, selection: &Selection) -> Option<&Policy> {
         self.policies.policies.get(selection.policy?)
+    }
+
+    /// The key parts of a limit with their values for the request, `None` for what is missing: says whom
+    /// [`Engine::begin`] takes the request to be from.
+    pub fn identity_parts<'l>(
+        &self,
+        selection: &Selection,
+        values: &[Option<Vec<u8>>],
+        limit: &'l Limit,
+    ) -> Vec<(&'l KeyPart, Option<Vec<u8>>)> {
+        let Some(policy) = self.policy(selection) else { return Vec::new() };
+        let lookup = Lookup { selection, policy, values, prefixes: self.policies.address_prefixes };
+        limit.key.iter().map(|part| (part, lookup.value(part))).collect()
     }
 
     /// Begins the decision. `values` are those of [`Engine::attributes`], in their order; `None` for what is missing.
