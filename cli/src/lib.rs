@@ -5,8 +5,10 @@ mod check;
 pub mod document;
 pub mod explain;
 pub mod finding;
+mod inspect;
 pub mod places;
 pub mod request;
+mod store;
 mod style;
 
 use std::ffi::OsString;
@@ -29,6 +31,10 @@ enum Command {
     Check(check::Options),
     /// Show what a request gets: policy, limits, identity, store keys, answers
     Explain(explain::Options),
+    /// Show what the store holds for a request: remaining, next refill, expiry
+    Inspect(inspect::Options),
+    /// Delete what the store holds for a request, after asking
+    Reset(inspect::ResetOptions),
     /// Print a script that completes this command's arguments in a shell
     Completions {
         /// The shell
@@ -70,6 +76,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let ending = match arguments.command {
         Command::Check(options) => check::run(&options),
         Command::Explain(options) => explain::run(&options),
+        Command::Inspect(options) => inspect::inspect(&options),
+        Command::Reset(options) => inspect::reset(&options),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "lockkeeper", &mut std::io::stdout());
             Ok(Ending::Success)
