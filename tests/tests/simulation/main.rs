@@ -1,5 +1,6 @@
 //! Many gateways against one store in virtual time, with every fault that a network and a store can have, seed by seed.
-//! A failure prints its seed; `LOCKKEEPER_SIMULATION_SEED=<seed>` runs that one alone.
+//! A failure prints its seed; `LOCKKEEPER_SIMULATION_SEED=<seed>` repeats it alone, and
+//! `LOCKKEEPER_SIMULATION_SEEDS=<count>` runs more than usual.
 
 mod faults;
 mod gateway;
@@ -12,23 +13,39 @@ mod summary;
 mod traffic;
 mod world;
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
 
 use summary::Summary;
 use world::World;
 
-/// Seeds of an ordinary run.
-const SEEDS: u64 = 400;
+/// Seeds of an ordinary run: about 100,000 requests.
+const SEEDS: u64 = 60;
 
 #[test]
 fn whatever_fails_every_request_is_decided_once_in_time_and_by_its_own_reply() {
-    let seeds = match std::env::var("LOCKKEEPER_SIMULATION_SEED") {
-        Ok(seed) => seed.parse().map(|seed| seed..seed + 1).expect("LOCKKEEPER_SIMULATION_SEED is a number"),
-        Err(_) => 0..SEEDS,
-    };
-    let whole_run = seeds.end - seeds.start == SEEDS;
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect(name));
+    if let Some(seed) = number("LOCKKEEPER_SIMULATION_SEED") {
+        return println!("{:#?}", run(seed..seed + 1, 1));
+    }
+    let seeds = number("LOCKKEEPER_SIMULATION_SEEDS").unwrap_or(SEEDS);
+    let threads = thread::available_parallelism().map_or(1, |count| count.get() as u64);
     let mut total = Summary::default();
-    for seed in seeds {
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|first| scope.spawn(move || run(first..seeds, threads))).collect();
+        for worker in workers {
+            total.add(worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        }
+    });
+    println!("{total:#?}");
+    total.assert_everything_happened();
+}
+
+/// Runs every `step`th seed.
+fn run(seeds: Range<u64>, step: u64) -> Summary {
+    let mut total = Summary::default();
+    for seed in seeds.step_by(step as usize) {
         match catch_unwind(AssertUnwindSafe(|| World::new(seed).run())) {
             Ok(summary) => total.add(summary),
             Err(panic) => {
@@ -37,8 +54,5 @@ fn whatever_fails_every_request_is_decided_once_in_time_and_by_its_own_reply() {
             }
         }
     }
-    println!("{total:#?}");
-    if whole_run {
-        total.assert_everything_happened();
-    }
+    total
 }
