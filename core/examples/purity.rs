@@ -1,11 +1,11 @@
 //! Drives the whole core as a host would, as a wasm module of its own: `cargo xtask tidy` checks that it imports nothing.
 
-use lockkeeper_core::algorithm::{State, Verdict, decide};
 use lockkeeper_core::breaker::BreakerConfig;
 use lockkeeper_core::call::Call;
 use lockkeeper_core::decision::Action;
 use lockkeeper_core::engine::{Engine, Step};
 use lockkeeper_core::host_config::PluginConfig;
+use lockkeeper_core::local::{LocalDecision, LocalStep, Swap, Table};
 use lockkeeper_core::local_call::LocalCall;
 use lockkeeper_core::pipe::{Moment, Pipe, PipeConfig};
 use lockkeeper_core::resp::Reply;
@@ -39,8 +39,8 @@ fn decided_status(config: &[u8], sent: &[u8]) -> Option<u32> {
                 call.resume(result)
             }
             Step::Local(local) => {
-                let verdicts = decide_locally(&local);
-                local.resume(&verdicts)
+                let decision = decide_locally(&local);
+                local.resume(&decision)
             }
             Step::Decide(decision) => {
                 return Some(match decision.action {
@@ -77,8 +77,16 @@ fn pipe_config() -> PipeConfig {
     }
 }
 
-fn decide_locally(local: &LocalCall) -> Vec<Verdict> {
-    let charges: Vec<_> = local.charges().into_iter().map(|(_, charge)| charge).collect();
-    let mut states = vec![State::Absent; charges.len()];
-    decide(&charges, &mut states, NOW_US).verdicts
+/// With a table that is empty, and whose every write is accepted.
+fn decide_locally(local: &LocalCall) -> LocalDecision {
+    let table = Table::new(1, [7; 16]);
+    let charges = local.charges();
+    let mut step = table.start(&charges, NOW_US);
+    loop {
+        step = match step {
+            LocalStep::Read(read) => read.resume(&[], None),
+            LocalStep::Write(write) => write.resume(Swap::Written),
+            LocalStep::Done(decision) => return decision,
+        };
+    }
 }

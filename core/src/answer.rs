@@ -36,16 +36,15 @@ pub fn too_many_requests(mode: HeaderMode, policy: &Policy, verdicts: &[LimitVer
     })
 }
 
-/// 503: the store failed and the policy says deny.
-pub fn unavailable(policy: &Policy) -> Action {
-    let names: Vec<&str> = policy.limits.iter().map(|limit| limit.name.as_str()).collect();
+/// 503: the store failed and the policy says deny. `limits` names those that could not be checked.
+pub fn unavailable(limits: &[&str]) -> Action {
     let mut headers = problem_headers();
     headers.push(("retry-after", UNAVAILABLE_RETRY_AFTER_S.to_string()));
     let kind = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
     Action::Answer(Answer {
         status: 503,
         headers,
-        body: problem(kind, "Rate limits cannot be checked at the moment", 503, &names),
+        body: problem(kind, "Rate limits cannot be checked at the moment", 503, limits),
         grpc_status: GrpcStatus::Unavailable,
         grpc_message: "rate limits cannot be checked at the moment".into(),
     })

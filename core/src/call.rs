@@ -8,7 +8,7 @@ use crate::decision::{Action, DecidedBy, Decision, LimitVerdict, Outcome, Report
 use crate::engine::{Counted, Step};
 use crate::local_call::LocalCall;
 use crate::policy::{FailureMode, Limit, Policy, PolicySet};
-use crate::resp::{Reply, encode_command};
+use crate::resp::{Reply, push_array_head, push_bulk};
 use crate::script;
 use crate::store::{Refusal, StoreFailure};
 
@@ -43,17 +43,21 @@ impl Call {
             Form::Cached | Form::CachedAgain => (b"EVALSHA", script::DECIDE.sha1),
             Form::Whole { .. } => (b"EVAL", script::DECIDE.text),
         };
-        let key_count = self.counted.len().to_string();
-        let mut arguments: Vec<&[u8]> = vec![command, script.as_bytes(), key_count.as_bytes()];
-        arguments.extend(self.counted.iter().map(|one| one.store_key.as_bytes()));
-        arguments.push(tag.as_bytes());
-        arguments.extend(self.limits().flat_map(|limit| &limit.script_arguments).map(Vec::as_slice));
-        encode_command(&arguments, out);
+        let keys = self.counted.len();
+        let arguments = keys.saturating_mul(script::ARGUMENTS_PER_CHARGE);
+        push_array_head(arguments.saturating_add(keys).saturating_add(4), out);
+        push_bulk(command, out);
+        push_bulk(script.as_bytes(), out);
+        push_bulk(itoa::Buffer::new().format(keys).as_bytes(), out);
+        self.counted.iter().for_each(|one| push_bulk(one.store_key.as_bytes(), out));
+        push_bulk(tag.as_bytes(), out);
+        let limits = self.policy().into_iter().flat_map(|policy| self.limits_of(policy));
+        limits.for_each(|limit| out.extend_from_slice(&limit.script_arguments));
     }
 
-    fn limits(&self) -> impl Iterator<Item = &Limit> {
-        let limits = self.policies.policies.get(self.policy).map_or(&[][..], |policy| &policy.limits);
-        self.counted.iter().filter_map(|one| limits.get(one.limit))
+    /// The limits that count the request, of its policy.
+    fn limits_of<'p>(&self, policy: &'p Policy) -> impl Iterator<Item = &'p Limit> {
+        self.counted.iter().filter_map(|one| policy.limits.get(one.limit))
     }
 
     /// The keys that this decision counts under.
@@ -97,10 +101,15 @@ impl Call {
     fn failed(self) -> Step {
         let policies = Arc::clone(&self.policies);
         let Some(policy) = policies.policies.get(self.policy) else { return self.decided(&[], DecidedBy::Policy) };
+        let enforced: Vec<&str> =
+            self.limits_of(policy).filter(|limit| limit.enforce).map(|limit| limit.name.as_str()).collect();
         let (action, outcome) = match policy.limits_on_store_failure {
             FailureMode::Local => return Step::Local(LocalCall::new(self)),
-            FailureMode::Allow => (Action::Forward { response_headers: Vec::new() }, Outcome::Allowed),
-            FailureMode::Deny => (answer::unavailable(policy), Outcome::Unavailable),
+            // Limits that only measure never turn a request away.
+            FailureMode::Deny if !enforced.is_empty() => (answer::unavailable(&enforced), Outcome::Unavailable),
+            FailureMode::Allow | FailureMode::Deny => {
+                (Action::Forward { response_headers: Vec::new() }, Outcome::Allowed)
+            }
         };
         let report = self.report(None, outcome, DecidedBy::FailureMode, Vec::new());
         Step::Decide(Decision { action, report })
@@ -115,7 +124,8 @@ impl Call {
             return Step::Decide(Decision { action, report: Report::unlimited(None) });
         };
         let (denials, shadow_denials) = denials(policy, verdicts);
-        let denying = denials.iter().max_by_key(|one| one.verdict.retry_us).map(|one| one.limit);
+        // Of several that wait equally long, the first of the file.
+        let denying = denials.iter().rev().max_by_key(|one| one.verdict.retry_us).map(|one| one.limit);
         let (action, outcome) = match denying {
             None => (answer::forward(mode, policy, verdicts), Outcome::Allowed),
             Some(_) => (answer::too_many_requests(mode, policy, verdicts), Outcome::Denied),

@@ -4,8 +4,9 @@
 use crate::policy::PolicySet;
 use crate::policy::error::PolicyErrors;
 use crate::policy::load::LoadOptions;
+use crate::policy::names::is_header_name;
 use crate::policy::node::Node;
-use crate::policy::reader::{Members, Place};
+use crate::policy::reader::Place;
 use crate::policy::units::duration_us;
 
 /// How this gateway reaches the store and limits without it.
@@ -57,7 +58,7 @@ impl PluginConfig {
         let config = match Node::parse(json) {
             Ok(node) => read(&Place::root(&node), &mut errors),
             Err(error) => {
-                errors.push("$", format!("no JSON ({error})"), "an object with host and policy");
+                errors.push("$", format!("what cannot be read as JSON ({error})"), "an object with host and policy");
                 None
             }
         };
@@ -78,47 +79,83 @@ fn read(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<PluginConfig> {
 
 const HOST_FIELDS: [&str; 5] = ["store_cluster", "deadline", "local", "degraded_header", "coalesce_above"];
 const LOCAL_SETS_MAX: u64 = 65_536;
+const COALESCE_ABOVE_MAX: u64 = 1_000_000;
+const DEADLINE_MAX_US: u64 = 10_000_000;
 
 fn read_host(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<HostConfig> {
     let object = place.object(errors, "an object: how this gateway reaches the store")?;
-    let mut host = HostConfig::default();
-    if let Some(place) = object.optional("store_cluster") {
-        host.store_cluster = non_empty(&place, "the name of a cluster", errors)?;
-    }
-    if let Some(place) = object.optional("deadline") {
-        host.deadline_us = duration_us(&place, errors)?;
-    }
-    if let Some(place) = object.optional("degraded_header") {
-        host.degraded_header = Some(non_empty(&place, "the name of a response header", errors)?.to_ascii_lowercase());
-    }
-    if let Some(place) = object.optional("coalesce_above") {
-        host.coalesce_above = usize::try_from(place.whole(errors, 1, 1_000_000)?).ok()?;
-    }
-    if let Some(place) = object.optional("local") {
-        read_local(&place.object(errors, "an object with sets and share")?, &mut host, errors);
-    }
+    let defaults = HostConfig::default();
+    let store_cluster =
+        object.optional("store_cluster").map_or(Some(defaults.store_cluster), |place| cluster(&place, errors));
+    let deadline_us = object.optional("deadline").map_or(Some(defaults.deadline_us), |place| deadline(&place, errors));
+    let degraded_header = match object.optional("degraded_header") {
+        None => Some(None),
+        Some(place) => header_name(&place, errors).map(Some),
+    };
+    let coalesce_above = match object.optional("coalesce_above") {
+        None => Some(defaults.coalesce_above),
+        Some(place) => place.whole(errors, 1..=COALESCE_ABOVE_MAX, "").and_then(|count| usize::try_from(count).ok()),
+    };
+    let local = (defaults.local_sets, defaults.local_share);
+    let local = object.optional("local").map_or(Some(local), |place| read_local(&place, local, errors));
     object.finish(errors, &HOST_FIELDS);
-    Some(host)
+    let (local_sets, local_share) = local?;
+    Some(HostConfig {
+        store_cluster: store_cluster?,
+        deadline_us: deadline_us?,
+        local_sets,
+        local_share,
+        degraded_header: degraded_header?,
+        coalesce_above: coalesce_above?,
+    })
 }
 
-fn read_local(object: &Members<'_>, host: &mut HostConfig, errors: &mut PolicyErrors) {
-    if let Some(sets) = object.optional("sets").and_then(|place| place.whole(errors, 1, LOCAL_SETS_MAX)) {
-        host.local_sets = u32::try_from(sets).unwrap_or(host.local_sets);
+fn deadline(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<u64> {
+    let us = duration_us(place, errors)?;
+    if us > DEADLINE_MAX_US {
+        place.reject(errors, "at most \"10s\", for a request waits no longer than its client does");
+        return None;
     }
-    if let Some(place) = object.optional("share") {
-        match place.node {
-            Node::Number(share) if *share > 0.0 && *share <= 1.0 => host.local_share = *share,
-            _ => place.reject(errors, "a number above 0 and at most 1"),
+    Some(us)
+}
+
+fn read_local(place: &Place<'_>, defaults: (u32, f64), errors: &mut PolicyErrors) -> Option<(u32, f64)> {
+    let object = place.object(errors, "an object with sets and share")?;
+    let sets = match object.optional("sets") {
+        None => Some(defaults.0),
+        Some(place) => place.whole(errors, 1..=LOCAL_SETS_MAX, "").and_then(|sets| u32::try_from(sets).ok()),
+    };
+    let share = object.optional("share").map_or(Some(defaults.1), |place| share(&place, errors));
+    object.finish(errors, &["sets", "share"]);
+    Some((sets?, share?))
+}
+
+fn share(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<f64> {
+    match place.node {
+        Node::Number(share) if *share > 0.0 && *share <= 1.0 => Some(*share),
+        _ => {
+            place.reject(errors, "a number above 0 and at most 1");
+            None
         }
     }
-    object.finish(errors, &["sets", "share"]);
 }
 
-fn non_empty(place: &Place<'_>, expected: &str, errors: &mut PolicyErrors) -> Option<String> {
+fn cluster(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<String> {
+    let expected = "the name of a cluster";
     let text = place.text(errors, expected)?;
     if text.is_empty() || text.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
         place.reject(errors, expected);
         return None;
     }
     Some(text.to_owned())
+}
+
+fn header_name(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<String> {
+    let expected = "the name of a response header";
+    let text = place.text(errors, expected)?;
+    if !is_header_name(text) {
+        place.reject(errors, expected);
+        return None;
+    }
+    Some(text.to_ascii_lowercase())
 }

@@ -121,20 +121,29 @@ pub struct IdentityHasher {
 
 impl IdentityHasher {
     /// Adds one part and its value. The header's or metadata's name is part of it: `header:a` never equals `header:b`.
+    /// Other hosts' implementations follow `tests/vectors/store_keys.json`: the kind's byte; a header's name, or the
+    /// number of a metadata path's steps (8 bytes, least first) and each step; the value. Texts follow their length in
+    /// 8 bytes, least first.
     pub fn push(&mut self, part: &KeyPart, value: &[u8]) {
         self.hasher.update([part.kind()]);
         match part {
             KeyPart::Header(name) => self.push_sized(name.as_bytes()),
-            KeyPart::Metadata(path) => path.iter().for_each(|step| self.push_sized(step.as_bytes())),
+            KeyPart::Metadata(path) => {
+                self.push_count(path.len());
+                path.iter().for_each(|step| self.push_sized(step.as_bytes()));
+            }
             _ => {}
         }
         self.push_sized(value);
     }
 
     fn push_sized(&mut self, bytes: &[u8]) {
-        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        self.hasher.update(length.to_le_bytes());
+        self.push_count(bytes.len());
         self.hasher.update(bytes);
+    }
+
+    fn push_count(&mut self, count: usize) {
+        self.hasher.update(u64::try_from(count).unwrap_or(u64::MAX).to_le_bytes());
     }
 
     /// The finished identity.
@@ -196,6 +205,8 @@ mod tests {
             identity(&[(KeyPart::Metadata(vec!["a".into()]), "bc")]),
             identity(&[(KeyPart::Metadata(vec!["a".into(), "b".into()]), "c")]),
             identity(&[(KeyPart::Constant("a".into()), "{}\0")]),
+            identity(&[(KeyPart::Metadata(vec!["a".into()]), "b"), (KeyPart::ClientAddress, "")]),
+            identity(&[(KeyPart::Metadata(vec!["a".into(), "b".into()]), "\0")]),
             identity(&[]),
         ];
         for (index, one) in all.iter().enumerate() {

@@ -20,12 +20,13 @@ fn without_port(authority: &str) -> &str {
     }
 }
 
-/// The path without query and fragment; unreserved percent codes decoded, the others in upper case; duplicate
-/// slashes merged; dot segments resolved, encoded ones too; no slash at the end. Always starts with a slash.
+/// The path without query and fragment; unreserved percent codes decoded, the others in upper case, and what no path may
+/// hold as it is encoded; duplicate slashes merged; dot segments resolved, encoded ones too; no slash at the end. Always
+/// starts with a slash.
 pub fn path(target: &str) -> String {
     let end = target.find(['?', '#']).unwrap_or(target.len());
     let raw = target.get(..end).unwrap_or_default();
-    resolve_segments(&decode_unreserved(raw_path(raw)))
+    resolve_segments(&one_encoding(raw_path(raw)))
 }
 
 /// The path of an absolute-form target, or the target itself.
@@ -38,24 +39,24 @@ fn raw_path(target: &str) -> &str {
     after_scheme.find('/').and_then(|start| after_scheme.get(start..)).unwrap_or("/")
 }
 
-fn decode_unreserved(path: &str) -> String {
-    let mut decoded = String::with_capacity(path.len());
+fn one_encoding(path: &str) -> String {
+    let mut encoded = String::with_capacity(path.len());
     let mut rest = path;
     while let Some((before, after)) = rest.split_once('%') {
-        decoded.push_str(before);
+        push_raw(&mut encoded, before);
         match percent_code(after) {
             Some((byte, tail)) => {
-                push_code(&mut decoded, byte);
+                push_byte(&mut encoded, byte, is_unreserved);
                 rest = tail;
             }
             None => {
-                decoded.push_str("%25");
+                encoded.push_str("%25");
                 rest = after;
             }
         }
     }
-    decoded.push_str(rest);
-    decoded
+    push_raw(&mut encoded, rest);
+    encoded
 }
 
 fn percent_code(after_percent: &str) -> Option<(u8, &str)> {
@@ -63,12 +64,24 @@ fn percent_code(after_percent: &str) -> Option<(u8, &str)> {
     Some((u8::from_str_radix(digits, 16).ok()?, after_percent.get(2..)?))
 }
 
-fn push_code(decoded: &mut String, byte: u8) {
-    let unreserved = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    match unreserved {
-        true => decoded.push(char::from(byte)),
-        false => decoded.push_str(&format!("%{byte:02X}")),
+fn push_raw(encoded: &mut String, text: &str) {
+    text.bytes().for_each(|byte| push_byte(encoded, byte, is_path_byte));
+}
+
+fn push_byte(encoded: &mut String, byte: u8, stands_for_itself: impl Fn(u8) -> bool) {
+    match stands_for_itself(byte) {
+        true => encoded.push(char::from(byte)),
+        false => encoded.push_str(&format!("%{byte:02X}")),
     }
+}
+
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
+}
+
+/// The characters of a path segment (RFC 3986 §3.3) and the slash.
+fn is_path_byte(byte: u8) -> bool {
+    is_unreserved(byte) || b"!$&'()*+,;=:@/".contains(&byte)
 }
 
 fn resolve_segments(path: &str) -> String {
@@ -106,7 +119,17 @@ mod tests {
             ("/v1/login/", "/v1/login"),
             ("/v1/a%2fb", "/v1/a%2Fb"),
             ("/v1/%zz%4", "/v1/%25zz%254"),
-            ("/caf\u{e9}/%c3", "/caf\u{e9}/%C3"),
+            ("/caf\u{e9}/%c3", "/caf%C3%A9/%C3"),
+            ("/caf%c3%A9", "/caf%C3%A9"),
+            ("/a b", "/a%20b"),
+            ("/a%20b", "/a%20b"),
+            ("/{x}|\\\"<>^`", "/%7Bx%7D%7C%5C%22%3C%3E%5E%60"),
+            ("/a\t\r\n\0", "/a%09%0D%0A%00"),
+            ("/%252e%252e/x", "/%252e%252e/x"),
+            ("/a;b=c/d:e@f!$&'()*+,=~", "/a;b=c/d:e@f!$&'()*+,=~"),
+            ("/%", "/%25"),
+            ("/%C", "/%25C"),
+            ("/%\u{e9}", "/%25%C3%A9"),
             ("*", "/*"),
             ("", "/"),
             ("/..", "/"),

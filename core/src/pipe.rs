@@ -35,9 +35,9 @@ pub struct PipeConfig {
 pub enum Connect {
     /// Nothing.
     No,
-    /// Open it, then call [`Pipe::opened`] or [`Pipe::closed`].
+    /// Open it, and before [`Pipe::maintain`] is called again, call [`Pipe::opened`] or [`Pipe::closed`].
     Open,
-    /// Close it, then call [`Pipe::closed`].
+    /// Close it, and before [`Pipe::maintain`] is called again, call [`Pipe::closed`].
     Close,
 }
 
@@ -66,7 +66,7 @@ pub struct Settled<T> {
 pub struct PipeCounts {
     /// Connections opened.
     pub opened: u64,
-    /// Connections closed, by either side.
+    /// Connections closed, by either side, and attempts to open one that failed.
     pub closed: u64,
     /// Replies that did not belong to the command at the head of the queue, and bytes that were no reply.
     pub desyncs: u64,
@@ -178,12 +178,14 @@ impl<T> Pipe<T> {
 
     fn next_tag(&mut self) -> String {
         self.tags = self.tags.wrapping_add(1);
-        format!("{:08x}{:08x}", self.tag_prefix, self.tags)
+        let number = u64::from(self.tag_prefix) << 32 | u64::from(self.tags);
+        let nibble = |place: u32| (number >> place.saturating_mul(4)) as u32 & 0xf;
+        (0..16).rev().filter_map(|place| char::from_digit(nibble(place), 16)).collect()
     }
 
     /// The bytes to send now, in one write. Empty when there are none or when they should wait for others.
     pub fn output(&mut self, moment: Moment) -> Vec<u8> {
-        if !matches!(self.connection, Connection::Open { .. }) || (moment == Moment::Submitted && self.coalesces()) {
+        if !self.is_open() || (moment == Moment::Submitted && self.coalesces()) {
             return Vec::new();
         }
         let mut output = Vec::new();
@@ -203,21 +205,33 @@ impl<T> Pipe<T> {
             && self.round_trip.shortest_us() <= self.config.coalesce_round_trip_max_us
     }
 
-    /// Takes received bytes and returns what they settled.
+    /// Takes received bytes and returns what they settled. A connection that is not open is not listened to.
     pub fn received(&mut self, bytes: &[u8], now_us: u64) -> Vec<Settled<T>> {
-        self.decoder.extend(bytes);
         let mut settled = Vec::new();
-        loop {
+        if self.is_open() {
+            self.decoder.extend(bytes);
+        }
+        while self.is_open() {
             match self.decoder.next_reply() {
-                Ok(None) => return settled,
-                Ok(Some(reply)) if self.answers_head(&reply) => settled.extend(self.settle_head(reply, now_us)),
+                Ok(None) => break,
+                Ok(Some(reply)) if self.answers_head(&reply) => {
+                    let is_demoted = is_read_only(&reply);
+                    settled.extend(self.settle_head(reply, now_us));
+                    if is_demoted {
+                        settled.extend(self.break_connection(now_us));
+                    }
+                }
                 Ok(Some(_)) | Err(_) => {
                     self.counts.desyncs = self.counts.desyncs.saturating_add(1);
                     settled.extend(self.break_connection(now_us));
-                    return settled;
                 }
             }
         }
+        settled
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.connection, Connection::Open { .. })
     }
 
     /// A script's reply echoes the tag first; an error reply carries none and keeps its place.
@@ -393,7 +407,7 @@ impl<T> Pipe<T> {
 
     /// Whether every call goes out: the connection is open and the breaker closed.
     pub fn is_healthy(&self) -> bool {
-        matches!(self.connection, Connection::Open { .. }) && self.breaker.is_closed()
+        self.is_open() && self.breaker.is_closed()
     }
 
     /// Whether the breaker lets calls pass.
@@ -410,6 +424,11 @@ impl<T> Pipe<T> {
     pub fn counts(&self) -> PipeCounts {
         self.counts
     }
+}
+
+/// A demoted primary keeps the connection and refuses writes for ever: only a new connection can find its successor.
+fn is_read_only(reply: &Reply) -> bool {
+    matches!(reply, Reply::Error(text) if StoreFailure::of_error(text) == StoreFailure::Refused(Refusal::ReadOnly))
 }
 
 impl Breaker {
@@ -470,3 +489,6 @@ impl ShortestRoundTrip {
         self.current_us.min(self.previous_us)
     }
 }
+
+#[cfg(test)]
+mod tests;

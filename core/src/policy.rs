@@ -3,8 +3,10 @@
 pub mod error;
 mod limit;
 pub mod load;
+pub(crate) mod names;
 pub mod node;
 pub mod reader;
+mod routes;
 pub mod units;
 
 use crate::algorithm::Algorithm;
@@ -60,8 +62,8 @@ pub struct Limit {
     pub on_missing_key: MissingKey,
     /// The start of its store keys, up to the identity: namespace, policy, limit and meaning.
     pub store_key_prefix: String,
-    /// Its arguments for the script, as they follow the tag.
-    pub script_arguments: Vec<Vec<u8>>,
+    /// Its arguments for the script, as they follow the tag, encoded for the wire.
+    pub script_arguments: Vec<u8>,
     /// Its item of the `RateLimit-Policy` field.
     pub policy_item: String,
 }

@@ -1,9 +1,8 @@
-//! The store's wire protocol (RESP2) by the `redis-protocol` crate, behind a guard that bounds what may arrive:
-//! that crate recurses into nested arrays and buffers whatever a length announces.
+//! The store's wire protocol, RESP2. Replies are read by the `redis-protocol` crate, behind a guard that bounds what may
+//! arrive: that crate recurses into nested arrays and waits for whatever a length announces.
 
 use redis_protocol::resp2::decode;
-use redis_protocol::resp2::encode;
-use redis_protocol::resp2::types::{BorrowedFrame, OwnedFrame};
+use redis_protocol::resp2::types::OwnedFrame;
 
 /// A reply of the store.
 pub type Reply = OwnedFrame;
@@ -30,15 +29,27 @@ pub enum ProtocolError {
 
 /// Appends one command, an array of bulk strings.
 pub fn encode_command(arguments: &[&[u8]], out: &mut Vec<u8>) {
-    let bulks: Vec<_> = arguments.iter().map(|argument| BorrowedFrame::BulkString(argument)).collect();
-    let frame = BorrowedFrame::Array(&bulks);
-    let start = out.len();
-    out.resize(start.saturating_add(frame.encode_len(false)), 0);
-    let written = out.get_mut(start..).map(|buffer| encode::encode_borrowed(buffer, &frame, false));
-    // The buffer has just been sized for the frame, so that encoding cannot fail; should it ever, nothing is sent.
-    if !matches!(written, Some(Ok(_))) {
-        out.truncate(start);
-    }
+    push_array_head(arguments.len(), out);
+    arguments.iter().for_each(|argument| push_bulk(argument, out));
+}
+
+/// Appends the head of an array of `count` elements, which must follow.
+pub fn push_array_head(count: usize, out: &mut Vec<u8>) {
+    push_length(b'*', count, out);
+}
+
+/// Appends one bulk string. A request encodes a dozen of them; doing it here takes a quarter of what building frames
+/// for the crate's encoder took.
+pub fn push_bulk(bytes: &[u8], out: &mut Vec<u8>) {
+    push_length(b'$', bytes.len(), out);
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn push_length(kind: u8, length: usize, out: &mut Vec<u8>) {
+    out.push(kind);
+    out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Cuts a byte stream into replies, however it is split.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -72,9 +72,14 @@ impl Envoy {
         &self.admin
     }
 
-    /// The process, for its pid, signals, log and memory.
-    pub fn process(&mut self) -> &mut Process {
-        &mut self.process
+    /// The process, for its pid, signals, log, memory and processor time.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Its exit status, when it has ended.
+    pub fn exited(&mut self) -> Option<ExitStatus> {
+        self.process.exited()
     }
 
     /// The access log so far, a JSON object for each request.

@@ -5,10 +5,12 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 const HTTP_FILTERS: &str = "/filter_chains/0/filters/0/typed_config/http_filters";
 const ROUTES: &str = "/filter_chains/0/filters/0/typed_config/route_config/virtual_hosts/0/routes";
 const ACCESS_LOG: &str = "/filter_chains/0/filters/0/typed_config/access_log";
+const OP_TIMEOUT: &str = "/filter_chains/0/filters/0/typed_config/settings/op_timeout";
 
 /// An Envoy configuration under change. Each method panics when the shipped file no longer has what it changes.
 #[derive(Clone, Debug)]
@@ -69,6 +71,13 @@ impl EnvoyConfig {
     /// Merges fields into the host part of the plugin configuration.
     pub fn host(self, fields: Value) -> Self {
         self.plugin(|plugin| merge(&mut plugin["host"], fields))
+    }
+
+    /// How long a request may wait for its decision; `redis_proxy` gives up a fifth earlier, as it does in the shipped file.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        let op_timeout = format!("{:.3}s", deadline.mul_f64(0.8).as_secs_f64());
+        *at(self.listener("lockkeeper_redis"), OP_TIMEOUT) = op_timeout.into();
+        self.host(json!({ "deadline": format!("{}ms", deadline.as_millis()) }))
     }
 
     /// Changes the plugin configuration of the filter.

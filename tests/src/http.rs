@@ -1,8 +1,9 @@
 //! A small blocking HTTP client: any bytes in header values, keep-alive, the time each answer took.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+use ureq::http::request::Builder;
 use ureq::http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Far above every deadline under test, so that a request left hanging is seen as such.
@@ -60,6 +61,14 @@ impl Request {
         self.body = body.into();
         self
     }
+
+    /// All but the body.
+    pub(crate) fn head(&self, server: SocketAddr) -> Result<Builder> {
+        let mut head = ureq::http::Request::builder().method(self.method.as_str());
+        head = head.uri(format!("http://{server}{}", self.path));
+        head.headers_mut().context("a request target and a method")?.clone_from(&self.headers);
+        Ok(head)
+    }
 }
 
 impl Response {
@@ -79,11 +88,7 @@ impl Client {
 
     /// Sends a request and reads the whole answer; an error when there is none within 30 s.
     pub fn send(&self, request: &Request) -> Result<Response> {
-        let mut message = ureq::http::Request::builder().method(request.method.as_str());
-        message = message.uri(format!("http://{}{}", self.server, request.path));
-        if let Some(headers) = message.headers_mut() {
-            headers.clone_from(&request.headers);
-        }
+        let message = request.head(self.server)?;
         let start = Instant::now();
         let response = match request.body.is_empty() {
             true => self.agent.run(message.body(())?),

@@ -13,6 +13,7 @@ pub mod ports;
 pub mod process;
 pub mod raw;
 pub mod redis_server;
+pub mod reset;
 pub mod slow_link;
 pub mod stub_store;
 mod tcp;

@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{LazyLock, Mutex, mpsc};
+use std::time::Duration;
 
 /// How much of a log an error shows.
 const TAIL_LINES: usize = 30;
@@ -93,6 +94,16 @@ impl Process {
             status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a running process has a resident size");
         let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("VmRSS is a number of kB");
         kib * 1024
+    }
+
+    /// The processor time it has used, in its own code and in the kernel; in steps of 10 ms.
+    pub fn cpu_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("a running process has a stat");
+        // The name, in parentheses, may hold spaces: fields are counted after it. Numbers 14 and 15 of proc_pid_stat(5).
+        let (_, fields) = stat.rsplit_once(") ").expect("a stat has a name");
+        let ticks: u64 =
+            fields.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().expect("a number of ticks")).sum();
+        Duration::from_millis(ticks * 10)
     }
 }
 

@@ -26,6 +26,18 @@ pub struct Options {
     /// Measure for a third of the time: for a first impression
     #[arg(long)]
     quick: bool,
+    /// Measure a part only
+    #[arg(long)]
+    only: Option<Part>,
+}
+
+/// Figures that are measured together.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Requests through Envoy, and the size of the filter
+    Envoy,
+    /// The time of a decision inside Redis
+    Script,
 }
 
 /// How long and how often each figure is measured.
@@ -46,9 +58,14 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     build::filter()?;
     warn_when_busy();
     let redis = Redis::start()?;
-    let mut rows = script_time::measure(&redis, effort.rounds)?;
-    rows.extend(gateway_rows(&redis, effort)?);
-    rows.push(size()?);
+    let mut rows = Vec::new();
+    if options.only != Some(Part::Envoy) {
+        rows.extend(script_time::measure(&redis, effort.rounds)?);
+    }
+    if options.only != Some(Part::Script) {
+        rows.extend(gateway_rows(&redis, effort)?);
+        rows.push(size()?);
+    }
     if options.json {
         rows.iter().for_each(|row| println!("{}", row.json()));
     } else {
@@ -96,14 +113,18 @@ fn gateway_rows(redis: &Redis, effort: Effort) -> Result<Vec<Row>> {
 }
 
 fn throughput_row((name, subject, baseline): (&str, Subject, Subject), connections: u32, rounds: &[Round]) -> Row {
-    let ratios = rounds.iter().map(|round| round.throughput(subject) / round.throughput(baseline)).collect();
-    let medians =
-        [subject, baseline].map(|one| row::median(rounds.iter().map(|round| round.throughput(one)).collect()));
-    let detail = format!("{:.0} of {:.0} requests/s", medians[0], medians[1]);
+    let median = |figure: &dyn Fn(&Round) -> f64| row::median(rounds.iter().map(figure).collect());
+    let value = median(&|round| round.throughput(subject) / round.throughput(baseline));
+    let [here, there] =
+        [subject, baseline].map(|one| (median(&|round| round.throughput(one)), median(&|round| round.cpu_us(one))));
+    let detail = format!(
+        "{:.0} of {:.0} requests/s; {:.0} and {:.0} µs of Envoy's processor each",
+        here.0, there.0, here.1, there.1
+    );
     let share = rounds.iter().filter_map(|round| round.decided_by_redis(subject)).fold(1.0, f64::min);
     let fault = (share < DECIDED_BY_REDIS_MIN).then(|| format!("Redis decided only {:.0} % of a run", share * 100.0));
     let budget = row::throughput_budget(name, connections);
-    Row { name: name.into(), connections: Some(connections), value: row::median(ratios), budget, detail, fault }
+    Row { name: name.into(), connections: Some(connections), value, budget, detail, fault }
 }
 
 fn size() -> Result<Row> {

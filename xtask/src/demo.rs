@@ -43,7 +43,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     }
     guide::print(&demo);
     while interrupted.recv_timeout(WATCH) == Err(RecvTimeoutError::Timeout) {
-        if let Some(status) = demo.envoy.process().exited() {
+        if let Some(status) = demo.envoy.exited() {
             bail!("Envoy ended with {status}:\n{}", demo.envoy.process().log_tail());
         }
     }

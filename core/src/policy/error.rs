@@ -19,7 +19,7 @@ impl fmt::Display for PolicyError {
     }
 }
 
-/// All faults of one file, in the order of the file.
+/// All faults of one file, in the order in which its parts are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyErrors(pub Vec<PolicyError>);
 

@@ -1,12 +1,14 @@
 //! Reads one limit of a policy: its algorithm with numbers, its key, its cost.
 
 use super::error::PolicyErrors;
-use super::load::{LoadOptions, name};
+use super::load::LoadOptions;
+use super::names::{is_header_name, read as name};
 use super::reader::{Members, Place};
 use super::units::{Rate, duration_us, rate};
 use super::{Limit, MissingKey};
 use crate::algorithm::{Algorithm, Charge, DomainError, FixedWindow, SlidingWindow, SlidingWindowCounter, TokenBucket};
 use crate::identity::{AddressPrefixes, KeyPart, meaning};
+use crate::resp::push_bulk;
 use crate::script;
 
 /// What the rest of the file means for a limit.
@@ -51,14 +53,12 @@ pub(super) fn read(policy: &str, place: &Place<'_>, scope: &Scope<'_>, errors: &
     let kind =
         object.required("algorithm", errors, "the name of an algorithm").and_then(|place| place.choice(errors, &KINDS));
     let numbers = kind.and_then(|kind| read_numbers(kind, &object, errors));
-    let algorithms = numbers.and_then(|numbers| build(numbers, &object, scope.options, errors));
+    let cost = object.optional("cost").map_or(Some(1), |place| read_cost(&place, numbers, errors));
+    let algorithms = numbers.and_then(|numbers| build(numbers, cost.unwrap_or(1), &object, scope.options, errors));
     let key = object.required("key", errors, "a list of key parts").and_then(|place| read_key(&place, errors));
     let missing = [("reject", MissingKey::Reject), ("skip", MissingKey::Skip)];
     let on_missing_key =
         object.optional("on_missing_key").map_or(Some(MissingKey::Reject), |place| place.choice(errors, &missing));
-    let cost = object
-        .optional("cost")
-        .map_or(Some(1), |place| place.whole(errors, 1, numbers.map_or(UNITS_MAX, Numbers::units)));
     let enforce = object.optional("enforce").map_or(Some(true), |place| place.boolean(errors));
     finish(&object, kind, errors);
     let (limit_name, numbers, key, (algorithm, local_algorithm)) = (limit_name?, numbers?, key?, algorithms?);
@@ -67,7 +67,8 @@ pub(super) fn read(policy: &str, place: &Place<'_>, scope: &Scope<'_>, errors: &
     let policy_item = numbers.policy_item(&limit_name);
     let (cost, enforce) = (cost?, enforce?);
     let charge = Charge { algorithm: &algorithm, cost, enforce };
-    let script_arguments = script::arguments(b"", &[charge]).split_off(1);
+    let mut script_arguments = Vec::new();
+    script::arguments(b"", &[charge]).iter().skip(1).for_each(|argument| push_bulk(argument, &mut script_arguments));
     Some(Limit {
         script_arguments,
         algorithm,
@@ -103,27 +104,34 @@ fn read_numbers(kind: Kind, object: &Members<'_>, errors: &mut PolicyErrors) -> 
 fn units(object: &Members<'_>, field: &str, max: u64, errors: &mut PolicyErrors) -> Option<u64> {
     object
         .required(field, errors, "a whole number of requests, at least 1")
-        .and_then(|place| place.whole(errors, 1, max))
+        .and_then(|place| place.whole(errors, 1..=max, ""))
+}
+
+fn read_cost(place: &Place<'_>, numbers: Option<Numbers>, errors: &mut PolicyErrors) -> Option<u64> {
+    match numbers.map(Numbers::units) {
+        Some(units) => place.whole(errors, 1..=units, ", the most that the limit ever grants at once"),
+        None => place.whole(errors, 1..=UNITS_MAX, ""),
+    }
 }
 
 /// The algorithm for the store and the one scaled for the local limiter, or a fault when their numbers are not exact.
 fn build(
     numbers: Numbers,
+    cost: u64,
     object: &Members<'_>,
     options: LoadOptions,
     errors: &mut PolicyErrors,
 ) -> Option<(Algorithm, Algorithm)> {
-    match (numbers.algorithm(), numbers.scaled(options.local_share).algorithm()) {
-        (Ok(whole), Ok(local)) => Some((whole, local)),
-        (Err(error), _) | (_, Err(error)) => {
-            errors.push(
-                object.path(),
-                format!("numbers that do not fit together ({error})"),
-                "smaller numbers, or a rounder refill or window",
-            );
-            None
+    let share = options.local_share;
+    let (found, remedy) = match (numbers.algorithm(), numbers.scaled(share, cost).algorithm()) {
+        (Ok(whole), Ok(local)) => return Some((whole, local)),
+        (Err(error), _) => (format!("numbers that do not fit together ({error})"), ""),
+        (Ok(_), Err(error)) => {
+            (format!("numbers that do not fit at this host's share of {share} ({error})"), ", or a larger share")
         }
-    }
+    };
+    errors.push(object.path(), found, format!("smaller numbers, or a rounder refill or window{remedy}"));
+    None
 }
 
 fn finish(object: &Members<'_>, kind: Option<Kind>, errors: &mut PolicyErrors) {
@@ -144,7 +152,6 @@ fn read_key(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Vec<KeyPart>
     if places.is_empty() || places.len() > KEY_PARTS_MAX {
         place
             .reject(errors, format!("1 to {KEY_PARTS_MAX} key parts; [\"constant:all\"] counts all requests together"));
-        return None;
     }
     places.iter().map(|place| read_key_part(place, errors)).collect::<Vec<_>>().into_iter().collect()
 }
@@ -172,11 +179,6 @@ fn key_part(text: &str) -> Option<KeyPart> {
         Some(("constant", text)) if !text.is_empty() => Some(KeyPart::Constant(text.to_owned())),
         Some(_) => None,
     }
-}
-
-/// A token of RFC 9110 §5.6.2.
-fn is_header_name(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
 /// `jwt_authn.payload.sub` under the short name of a well-known filter, or with its full name in quotes is not needed:
@@ -211,9 +213,9 @@ impl Numbers {
         })
     }
 
-    /// The numbers for one instance of several. A share that rounds to nothing becomes one.
-    fn scaled(self, share: f64) -> Numbers {
-        let part = |units: u64| ((units as f64 * share) as u64).max(1);
+    /// The numbers for one instance of several. A share too small for a single request of `cost` becomes that cost.
+    fn scaled(self, share: f64, cost: u64) -> Numbers {
+        let part = |units: u64| ((units as f64 * share) as u64).max(cost);
         match self {
             whole if share >= 1.0 => whole,
             // A slower refill by the same share: longer periods lose nothing to rounding, fewer tokens could.

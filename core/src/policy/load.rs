@@ -1,13 +1,14 @@
 //! From JSON to a [`PolicySet`]: reads every field, notes every fault, and only a file without faults loads.
 
 use super::error::PolicyErrors;
-use super::node::Node;
+use super::names::{NAME_EXPECTED, is_name, read as name};
+use super::node::{Node, describe_text};
 use super::reader::{Members, Place};
 use super::{FailureMode, HeaderMode, Policy, PolicySet};
 use crate::identity::{AddressPrefixes, Attribute};
 use crate::policy::Limit;
-use crate::route::{HostMatch, PathMatch, Route, Routes};
-use crate::{normalize, policy::limit};
+use crate::policy::{limit, routes};
+use crate::route::Routes;
 
 /// What the host adds to a policy file.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,7 +31,7 @@ impl PolicySet {
     pub fn from_json(json: &[u8], options: LoadOptions) -> Result<PolicySet, PolicyErrors> {
         let node = Node::parse(json).map_err(|error| {
             let mut errors = PolicyErrors::default();
-            errors.push("$", format!("no JSON ({error})"), "a policy file");
+            errors.push("$", format!("what cannot be read as JSON ({error})"), "a policy file");
             errors
         })?;
         PolicySet::from_place(&Place::root(&node), options)
@@ -52,7 +53,6 @@ const FILE_FIELDS: [&str; 7] =
 /// The most policies in a file and limits in a policy.
 const POLICIES_MAX: usize = 1_000;
 const LIMITS_MAX: usize = 16;
-const ROUTES_MAX: usize = 10_000;
 
 fn read_file(place: &Place<'_>, options: LoadOptions, errors: &mut PolicyErrors) -> Option<PolicySet> {
     let file = place.object(errors, "an object: a policy file")?;
@@ -67,14 +67,13 @@ fn read_file(place: &Place<'_>, options: LoadOptions, errors: &mut PolicyErrors)
         prefixes: address_prefixes.unwrap_or_default(),
         options,
     };
-    let policies = file
-        .required("policies", errors, "the policies, by name")
-        .and_then(|place| read_policies(&place, &scope, errors));
-    let names: Option<Vec<&str>> =
-        policies.as_ref().map(|policies| policies.iter().map(|policy| policy.name.as_str()).collect());
+    let policies = file.required("policies", errors, "the policies, by name");
+    let names = policies.as_ref().and_then(policy_names);
+    let policies = policies.and_then(|place| read_policies(&place, &scope, errors));
     let routes =
-        file.optional("routes").map_or(Some(Vec::new()), |place| read_routes(&place, names.as_deref(), errors));
-    let default_policy = file.optional("default_policy").map(|place| policy_index(&place, names.as_deref(), errors));
+        file.optional("routes").map_or(Some(Vec::new()), |place| routes::read(&place, names.as_deref(), errors));
+    let default_policy =
+        file.optional("default_policy").map(|place| routes::policy_index(&place, names.as_deref(), errors));
     file.finish(errors, &FILE_FIELDS);
     Some(PolicySet {
         namespace: namespace?,
@@ -87,25 +86,18 @@ fn read_file(place: &Place<'_>, options: LoadOptions, errors: &mut PolicyErrors)
 }
 
 fn read_version(file: &Members<'_>, errors: &mut PolicyErrors) {
-    if let Some(version) = file.required("version", errors, "1, the version of this format") {
-        version.whole(errors, 1, 1);
+    let expected = "1, the version of this format";
+    if let Some(version) = file.required("version", errors, expected).filter(|place| *place.node != Node::Number(1.0)) {
+        version.reject(errors, expected);
     }
 }
 
-/// Names become parts of store keys, metric names and header items: letters, digits, `-` and `_`.
-pub(super) fn name(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<String> {
-    let expected = "a name of 1 to 64 letters, digits, '-' or '_'";
-    let text = place.text(errors, expected)?;
-    if !is_name(text) {
-        place.reject(errors, expected);
-        return None;
+/// The names that routes may use, known even when the policies themselves are faulty; `None` when there is no list.
+fn policy_names<'a>(policies: &Place<'a>) -> Option<Vec<&'a str>> {
+    match policies.node {
+        Node::Object(members) => Some(members.iter().map(|(name, _)| name.as_str()).collect()),
+        _ => None,
     }
-    Some(text.to_owned())
-}
-
-fn is_name(text: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    (1..=64).contains(&text.len()) && text.bytes().all(allowed)
 }
 
 fn read_prefixes(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<AddressPrefixes> {
@@ -114,7 +106,7 @@ fn read_prefixes(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Address
     let source = object.optional("source").map_or(Some(()), |place| place.choice(errors, &[("host", ())]));
     let mut prefix = |name: &str, default: u8, max: u64| match object.optional(name) {
         None => Some(default),
-        Some(place) => place.whole(errors, 0, max).and_then(|bits| u8::try_from(bits).ok()),
+        Some(place) => place.whole(errors, 0..=max, "").and_then(|bits| u8::try_from(bits).ok()),
     };
     let ipv4 = prefix("ipv4_prefix", defaults.ipv4, 32);
     let ipv6 = prefix("ipv6_prefix", defaults.ipv6, 128);
@@ -144,11 +136,7 @@ fn read_policies(place: &Place<'_>, scope: &limit::Scope<'_>, errors: &mut Polic
 
 fn read_policy(name: &str, place: &Place<'_>, scope: &limit::Scope<'_>, errors: &mut PolicyErrors) -> Option<Policy> {
     if !is_name(name) {
-        errors.push(
-            &place.path,
-            format!("the name {:?}", Node::Text(name.into()).describe()),
-            "a name of 1 to 64 letters, digits, '-' or '_'",
-        );
+        errors.push(&place.path, format!("the name {}", describe_text(name)), NAME_EXPECTED);
     }
     let object = place.object(errors, "an object: a policy")?;
     let limits = object
@@ -180,17 +168,20 @@ fn read_limits(
     }
     let limits: Option<Vec<Limit>> =
         places.iter().map(|place| limit::read(policy, place, scope, errors)).collect::<Vec<_>>().into_iter().collect();
-    let limits = limits?;
-    for (index, (limit, place)) in limits.iter().zip(&places).enumerate() {
-        if limits.iter().take(index).any(|earlier| earlier.name == limit.name) {
-            errors.push(
-                &format!("{}.name", place.path),
-                format!("{:?} a second time", limit.name),
-                "a name that no other limit of the policy has",
-            );
-        }
+    note_repeated_names(&places, errors);
+    limits
+}
+
+fn note_repeated_names(limits: &[Place<'_>], errors: &mut PolicyErrors) {
+    let names: Vec<Option<&str>> = limits.iter().map(|place| place.node.member("name")?.as_text()).collect();
+    for (index, (name, place)) in names.iter().zip(limits).enumerate() {
+        let Some(name) = name.filter(|_| names.iter().take(index).any(|earlier| earlier == name)) else { continue };
+        errors.push(
+            &format!("{}.name", place.path),
+            format!("{} a second time", describe_text(name)),
+            "a name that no other limit of the policy has",
+        );
     }
-    Some(limits)
 }
 
 fn attributes(limits: &[Limit]) -> Vec<Attribute> {
@@ -201,98 +192,4 @@ fn attributes(limits: &[Limit]) -> Vec<Attribute> {
         }
     }
     needed
-}
-
-fn read_routes(place: &Place<'_>, policies: Option<&[&str]>, errors: &mut PolicyErrors) -> Option<Vec<Route>> {
-    let places = place.list(errors, "a list of routes")?;
-    if places.len() > ROUTES_MAX {
-        place.reject(errors, format!("at most {ROUTES_MAX} routes"));
-    }
-    places.iter().map(|place| read_route(place, policies, errors)).collect::<Vec<_>>().into_iter().collect()
-}
-
-fn read_route(place: &Place<'_>, policies: Option<&[&str]>, errors: &mut PolicyErrors) -> Option<Route> {
-    let object = place.object(errors, "an object: a route with match and policy")?;
-    let matching = object
-        .required("match", errors, "an object with host, path or methods")
-        .and_then(|place| read_match(&place, errors));
-    let policy = object
-        .required("policy", errors, "the name of a policy")
-        .and_then(|place| policy_index(&place, policies, errors));
-    object.finish(errors, &["match", "policy"]);
-    let (host, path, methods) = matching?;
-    Some(Route { host, path, methods, policy: policy? })
-}
-
-fn policy_index(place: &Place<'_>, policies: Option<&[&str]>, errors: &mut PolicyErrors) -> Option<usize> {
-    let text = place.text(errors, "the name of a policy")?;
-    // When the policies themselves are faulty, their names are not known: do not blame the route.
-    let policies = policies?;
-    let index = policies.iter().position(|name| *name == text);
-    if index.is_none() {
-        place.reject(errors, format!("the name of a policy of this file: {}", policies.join(", ")));
-    }
-    index
-}
-
-fn read_match(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<(HostMatch, PathMatch, Vec<String>)> {
-    let object = place.object(errors, "an object with host, path or methods")?;
-    let host = object.optional("host").map_or(Some(HostMatch::Any), |place| read_host(&place, errors));
-    let path = object.optional("path").map_or(Some(PathMatch::Any), |place| read_path(&place, errors));
-    let methods = object.optional("methods").map_or(Some(Vec::new()), |place| read_methods(&place, errors));
-    object.finish(errors, &["host", "path", "methods"]);
-    Some((host?, path?, methods?))
-}
-
-fn read_host(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<HostMatch> {
-    let expected = "a host such as \"api.example.com\" or \"*.example.com\", without port";
-    let text = place.text(errors, expected)?;
-    let (suffix, name) = match text.strip_prefix("*.") {
-        Some(rest) => (true, rest),
-        None => (false, text),
-    };
-    let plain = !name.is_empty()
-        && !name.contains(['*', '/', ' ', '@'])
-        && normalize::host(name).len() == name.trim_end_matches('.').len();
-    if !plain {
-        place.reject(errors, expected);
-        return None;
-    }
-    let name = normalize::host(name);
-    Some(if suffix { HostMatch::Suffix(format!(".{name}")) } else { HostMatch::Exact(name) })
-}
-
-fn read_path(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<PathMatch> {
-    let expected = "a path such as \"/v1/login\", or \"/v1/*\" for everything below /v1";
-    let text = place.text(errors, expected)?;
-    let (prefix, path) = match text.strip_suffix("/*") {
-        Some(rest) => (true, if rest.is_empty() { "/" } else { rest }),
-        None => (false, text),
-    };
-    if !path.starts_with('/') || path.contains(['*', '?', '#', '{', '}']) {
-        place.reject(errors, expected);
-        return None;
-    }
-    let path = normalize::path(path);
-    Some(match (prefix, path.as_str()) {
-        (true, "/") => PathMatch::Any,
-        (true, _) => PathMatch::Prefix(format!("{path}/")),
-        (false, _) => PathMatch::Exact(path),
-    })
-}
-
-fn read_methods(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Vec<String>> {
-    let places = place.list(errors, "a list of methods such as [\"GET\", \"POST\"]")?;
-    if places.is_empty() {
-        place.reject(errors, "at least one method; leave the field out for all of them");
-    }
-    let is_method = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-');
-    let mut read = |place: &Place<'_>| {
-        let text = place.text(errors, "a method in upper case")?;
-        if !is_method(text) {
-            place.reject(errors, "a method in upper case, such as \"POST\"");
-        }
-        Some(text.to_owned())
-    };
-    places.iter().map(&mut read).collect::<Vec<_>>().into_iter().collect()
 }

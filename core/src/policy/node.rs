@@ -27,12 +27,26 @@ impl Node {
         serde_json::from_slice(json)
     }
 
+    /// The first member of that name, of an object that has it.
+    pub fn member(&self, name: &str) -> Option<&Node> {
+        let Node::Object(members) = self else { return None };
+        members.iter().find(|(member, _)| member == name).map(|(_, node)| node)
+    }
+
+    /// The text of a string.
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Node::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
     /// The value as an error message shows it: scalars as written, containers by kind, long strings cut.
     pub fn describe(&self) -> String {
         match self {
             Node::Null => "null".into(),
             Node::Bool(value) => value.to_string(),
-            Node::Number(value) => value.to_string(),
+            Node::Number(value) => describe_number(*value),
             Node::Text(text) => describe_text(text),
             Node::List(items) if items.is_empty() => "an empty list".into(),
             Node::List(items) => format!("a list of {}", items.len()),
@@ -41,9 +55,18 @@ impl Node {
     }
 }
 
+/// Beyond this, and below its inverse, zeros would fill the line.
+const PLAIN_NUMBER_MAX: f64 = 1e16;
+
+fn describe_number(value: f64) -> String {
+    let plain = value == 0.0 || (PLAIN_NUMBER_MAX.recip()..PLAIN_NUMBER_MAX).contains(&value.abs());
+    if plain { value.to_string() } else { format!("{value:e}") }
+}
+
 const SHOWN_CHARS_MAX: usize = 60;
 
-fn describe_text(text: &str) -> String {
+/// A text in quotes as an error message shows it, cut when it is long.
+pub(super) fn describe_text(text: &str) -> String {
     if text.chars().count() <= SHOWN_CHARS_MAX {
         return format!("{text:?}");
     }

@@ -1,9 +1,11 @@
 //! Reads a JSON tree field by field and notes every fault with its path, so that one run reports all of them.
 
 use std::cell::Cell;
+use std::ops::RangeInclusive;
 
 use super::error::PolicyErrors;
-use super::node::Node;
+use super::names::is_name;
+use super::node::{Node, describe_text};
 
 /// A JSON value and the path that leads to it.
 #[derive(Clone)]
@@ -63,14 +65,15 @@ impl<'a> Place<'a> {
         Some(*value)
     }
 
-    /// A whole number in `min..=max`, or a noted fault.
-    pub fn whole(&self, errors: &mut PolicyErrors, min: u64, max: u64) -> Option<u64> {
+    /// A whole number in `range`, or a noted fault. `remark` follows the range in the message.
+    pub fn whole(&self, errors: &mut PolicyErrors, range: RangeInclusive<u64>, remark: &str) -> Option<u64> {
+        let (min, max) = (*range.start(), *range.end());
         match self.node {
             Node::Number(value) if value.fract() == 0.0 && *value >= min as f64 && *value <= max as f64 => {
                 Some(*value as u64)
             }
             _ => {
-                self.reject(errors, format!("a whole number from {min} to {max}"));
+                self.reject(errors, format!("a whole number from {min} to {max}{remark}"));
                 None
             }
         }
@@ -143,8 +146,6 @@ impl<'a> Members<'a> {
     }
 
     fn member_path(&self, name: &str) -> String {
-        let plain =
-            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
-        if plain { format!("{}.{name}", self.path) } else { format!("{}[{name:?}]", self.path) }
+        if is_name(name) { format!("{}.{name}", self.path) } else { format!("{}[{}]", self.path, describe_text(name)) }
     }
 }

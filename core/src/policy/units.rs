@@ -41,7 +41,9 @@ pub fn rate(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Rate> {
 
 fn parse_rate(text: &str) -> Option<Rate> {
     let (tokens, period) = text.split_once('/')?;
-    let tokens: u64 = tokens.trim().parse().ok().filter(|tokens| *tokens > 0)?;
+    let tokens = tokens.trim();
+    let is_plain = tokens.bytes().all(|byte| byte.is_ascii_digit());
+    let tokens: u64 = tokens.parse().ok().filter(|tokens| is_plain && *tokens > 0)?;
     let period = period.trim();
     let starts_with_digit = period.starts_with(|first: char| first.is_ascii_digit());
     let period = if starts_with_digit { period.to_owned() } else { format!("1{period}") };
@@ -52,13 +54,14 @@ fn parse_rate(text: &str) -> Option<Rate> {
 const UNITS: [&str; 5] = ["ms", "s", "m", "h", "d"];
 
 fn parse_duration_us(text: &str) -> Option<u64> {
-    let mut words = text.split(|char: char| !char.is_ascii_alphabetic()).filter(|word| !word.is_empty());
+    let mut words = text.split(|char: char| !char.is_alphabetic()).filter(|word| !word.is_empty());
     if !words.all(|word| UNITS.contains(&word)) {
         return None;
     }
     let duration = text.parse::<humantime::Duration>().ok()?;
-    let in_range = (DURATION_MIN..=DURATION_MAX).contains(&*duration);
-    u64::try_from(duration.as_micros()).ok().filter(|_| in_range)
+    let is_whole = duration.subsec_nanos() % 1_000 == 0;
+    let loads = is_whole && (DURATION_MIN..=DURATION_MAX).contains(&*duration);
+    u64::try_from(duration.as_micros()).ok().filter(|_| loads)
 }
 
 #[cfg(test)]

@@ -44,14 +44,11 @@ impl Store {
         let mut pipe = redis::pipe();
         pipe.ignore_errors();
         for command in commands {
-            let [name, arguments @ ..] = command.as_slice() else {
-                panic!("an empty command")
-            };
+            let [name, arguments @ ..] = command.as_slice() else { panic!("an empty command") };
             let name = std::str::from_utf8(name).expect("a command's name");
             pipe.cmd(name).arg(arguments);
         }
-        pipe.query(&mut self.connection)
-            .unwrap_or_else(|error| panic!("the store says {error}"))
+        pipe.query(&mut self.connection).unwrap_or_else(|error| panic!("the store says {error}"))
     }
 }
 

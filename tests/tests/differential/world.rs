@@ -29,12 +29,7 @@ pub struct Limit {
 
 impl Limit {
     pub fn new(key: &str, algorithm: impl Into<Algorithm>) -> Self {
-        Self {
-            key: key.into(),
-            algorithm: algorithm.into(),
-            cost: 1,
-            enforce: true,
-        }
+        Self { key: key.into(), algorithm: algorithm.into(), cost: 1, enforce: true }
     }
 
     pub fn cost(self, cost: u64) -> Self {
@@ -42,18 +37,11 @@ impl Limit {
     }
 
     pub fn shadow(self) -> Self {
-        Self {
-            enforce: false,
-            ..self
-        }
+        Self { enforce: false, ..self }
     }
 
     fn charge(&self) -> Charge<'_> {
-        Charge {
-            algorithm: &self.algorithm,
-            cost: self.cost,
-            enforce: self.enforce,
-        }
+        Charge { algorithm: &self.algorithm, cost: self.cost, enforce: self.enforce }
     }
 }
 
@@ -79,25 +67,14 @@ pub struct World {
 
 impl World {
     pub fn new(now_us: u64) -> Self {
-        let prelude = script::DECIDE
-            .text
-            .lines()
-            .find(|line| line.contains("'TIME'"))
-            .expect("the line that reads time");
+        let prelude =
+            script::DECIDE.text.lines().find(|line| line.contains("'TIME'")).expect("the line that reads time");
         assert_eq!(script::DECIDE.text.matches(prelude).count(), 1);
-        let text = script::DECIDE
-            .text
-            .replace(prelude, "local now = tonumber(ARGV[#ARGV])");
+        let text = script::DECIDE.text.replace(prelude, "local now = tonumber(ARGV[#ARGV])");
         let mut store = Store::start();
         let loaded = store.run(&[words(&["SCRIPT", "LOAD", &text])]);
         let [script] = texts(&loaded[0]).try_into().expect("the script compiles");
-        Self {
-            store,
-            script,
-            keys: HashMap::new(),
-            now_us,
-            steps: 0,
-        }
+        Self { store, script, keys: HashMap::new(), now_us, steps: 0 }
     }
 
     /// Forgets everything.
@@ -123,10 +100,7 @@ impl World {
 
     /// What the Rust side holds for a key.
     pub fn state(&self, key: &str) -> State {
-        self.keys
-            .get(key)
-            .map(|key| key.oracle.clone())
-            .unwrap_or_default()
+        self.keys.get(key).map(|key| key.oracle.clone()).unwrap_or_default()
     }
 
     /// Texts the store holds at a key.
@@ -137,10 +111,7 @@ impl World {
     /// Decides twice, compares, and returns what both said.
     pub fn decide(&mut self, limits: &[Limit]) -> Decision {
         self.steps += 1;
-        let mut commands: Vec<Words> = limits
-            .iter()
-            .filter_map(|limit| self.before(limit))
-            .collect();
+        let mut commands: Vec<Words> = limits.iter().filter_map(|limit| self.before(limit)).collect();
         let script_at = commands.len();
         commands.push(self.call(limits));
         for limit in limits {
@@ -161,16 +132,9 @@ impl World {
             self.now_us
         );
         for (index, limit) in limits.iter().enumerate() {
-            let written = states[index] != before[index]
-                || expected.allowed && expected.verdicts[index].admitted;
+            let written = states[index] != before[index] || expected.allowed && expected.verdicts[index].admitted;
             let [lifetime, stored] = [0, 1].map(|part| &replies[script_at + 1 + 3 * index + part]);
-            self.after(
-                limit,
-                std::mem::take(&mut states[index]),
-                written,
-                lifetime,
-                stored,
-            );
+            self.after(limit, std::mem::take(&mut states[index]), written, lifetime, stored);
         }
         expected
     }
@@ -185,11 +149,7 @@ impl World {
         let vanishes_us = key.vanishes_us?;
         if self.now_us >= vanishes_us {
             let fresh_at_us = key.algorithm.fresh_at_us(&key.oracle, self.now_us);
-            assert!(
-                fresh_at_us <= self.now_us,
-                "{key:?} vanishes at {} before it is worth nothing",
-                self.now_us
-            );
+            assert!(fresh_at_us <= self.now_us, "{key:?} vanishes at {} before it is worth nothing", self.now_us);
             self.keys.remove(&limit.key);
             return Some(words(&["DEL", &limit.key]));
         }
@@ -208,50 +168,28 @@ impl World {
 
     fn reading(&self, limit: &Limit) -> Words {
         match self.state(&limit.key) {
-            State::SlidingWindow(log)
-                if log.entries.len() as u64 > LIST_COMPARED && !self.steps.is_multiple_of(64) =>
-            {
+            State::SlidingWindow(log) if log.entries.len() as u64 > LIST_COMPARED && !self.steps.is_multiple_of(64) => {
                 words(&["PING"])
             }
             _ => read(&limit.key, &limit.algorithm),
         }
     }
 
-    fn after(
-        &mut self,
-        limit: &Limit,
-        oracle: State,
-        written: bool,
-        lifetime: &redis::Value,
-        stored: &redis::Value,
-    ) {
-        let redis::Value::Int(lifetime_ms) = lifetime else {
-            panic!("PTTL said {lifetime:?}")
-        };
+    fn after(&mut self, limit: &Limit, oracle: State, written: bool, lifetime: &redis::Value, stored: &redis::Value) {
+        let redis::Value::Int(lifetime_ms) = lifetime else { panic!("PTTL said {lifetime:?}") };
         let was = self.keys.remove(&limit.key);
         if *lifetime_ms == -2 {
-            assert_eq!(
-                oracle,
-                State::Absent,
-                "nothing is stored for {limit:?} at {}",
-                self.now_us
-            );
+            assert_eq!(oracle, State::Absent, "nothing is stored for {limit:?} at {}", self.now_us);
             return;
         }
         let fresh_at_us = limit.algorithm.fresh_at_us(&oracle, self.now_us);
-        let needed_ms = fresh_at_us
-            .checked_sub(self.now_us + 1)
-            .map_or(0, |us| (us + 1) / 1000 + 1);
-        let rest_ms = was
-            .as_ref()
-            .and_then(|key| key.vanishes_us)
-            .map(|vanishes_us| rest_ms(vanishes_us, self.now_us));
+        let needed_ms = fresh_at_us.checked_sub(self.now_us + 1).map_or(0, |us| (us + 1) / 1000 + 1);
+        let rest_ms = was.as_ref().and_then(|key| key.vanishes_us).map(|vanishes_us| rest_ms(vanishes_us, self.now_us));
         let expected_ms = match rest_ms {
             Some(rest_ms) if !written && rest_ms >= needed_ms => rest_ms,
             _ => needed_ms + SLACK_MS,
         };
-        let lifetime_ms =
-            u64::try_from(*lifetime_ms).unwrap_or_else(|_| panic!("{limit:?} has no lifetime"));
+        let lifetime_ms = u64::try_from(*lifetime_ms).unwrap_or_else(|_| panic!("{limit:?} has no lifetime"));
         assert!(
             (expected_ms.saturating_sub(LAG_MS)..=expected_ms).contains(&lifetime_ms),
             "{limit:?} at {}: lives {lifetime_ms} ms, expected {expected_ms} ms",
@@ -259,22 +197,10 @@ impl World {
         );
         let planted = !written && was.is_some_and(|key| key.planted);
         if !planted && *stored != redis::Value::SimpleString("PONG".into()) {
-            assert_eq!(
-                texts(stored),
-                oracle.texts(),
-                "stored by the script (left) and by Rust (right) for {limit:?}"
-            );
+            assert_eq!(texts(stored), oracle.texts(), "stored by the script (left) and by Rust (right) for {limit:?}");
         }
         let vanishes_us = Some(self.now_us + expected_ms * 1000);
-        self.keys.insert(
-            limit.key.clone(),
-            Key {
-                oracle,
-                algorithm: limit.algorithm.clone(),
-                vanishes_us,
-                planted,
-            },
-        );
+        self.keys.insert(limit.key.clone(), Key { oracle, algorithm: limit.algorithm.clone(), vanishes_us, planted });
     }
 }
 

@@ -9,6 +9,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+/// Long: with many connections on a busy machine requests queue for longer than the shipped deadline, and what is
+/// measured is the throughput of decisions made in Redis.
+const DEADLINE: Duration = Duration::from_secs(2);
 /// How many exchanges the median Redis round trip is of.
 const ROUND_TRIPS: usize = 2_000;
 
@@ -38,6 +41,7 @@ pub struct Gateways {
 /// What each subject did in one round.
 pub struct Round {
     measured: BTreeMap<Subject, Measured>,
+    cpu_us: BTreeMap<Subject, f64>,
     redis_round_trip_us: f64,
     /// Decisions counted by Redis ÷ requests answered.
     decided_by_redis: BTreeMap<Subject, f64>,
@@ -61,7 +65,8 @@ impl Subject {
         // Without the access log on either side: a log costs both the same and would flatter the ratio.
         let config = EnvoyConfig::shipped_with(&paths::wasm_file("lockkeeper_filter.wasm"))
             .without_access_log()
-            .policy(policy());
+            .policy(policy())
+            .deadline(DEADLINE);
         match self {
             Self::Bare => config.without_filter().direct_response(),
             Self::BareProxied => config.without_filter().upstream(upstream),
@@ -90,17 +95,19 @@ impl Gateways {
     pub fn round(&self, connections: u32, round: usize, time: Duration) -> Result<Round> {
         let mut order = Subject::ALL;
         order.rotate_left(round % Subject::ALL.len());
-        let (mut measured, mut decided_by_redis) = (BTreeMap::new(), BTreeMap::new());
+        let (mut measured, mut cpu_us, mut decided_by_redis) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for subject in order {
-            let before = script_calls(self.redis)?;
-            let run =
-                wrk::run(self.envoys[&subject].address(), connections, time).with_context(|| format!("{subject:?}"))?;
+            let envoy = &self.envoys[&subject];
+            let (calls_before, cpu_before) = (script_calls(self.redis)?, envoy.process().cpu_time());
+            let run = wrk::run(envoy.address(), connections, time).with_context(|| format!("{subject:?}"))?;
+            let cpu = envoy.process().cpu_time() - cpu_before;
+            cpu_us.insert(subject, cpu.as_secs_f64() * 1e6 / run.requests);
             if subject.is_decided_by_redis() {
-                decided_by_redis.insert(subject, (script_calls(self.redis)? - before) / run.requests);
+                decided_by_redis.insert(subject, (script_calls(self.redis)? - calls_before) / run.requests);
             }
             measured.insert(subject, run);
         }
-        Ok(Round { measured, redis_round_trip_us: round_trip_us(self.redis)?, decided_by_redis })
+        Ok(Round { measured, cpu_us, redis_round_trip_us: round_trip_us(self.redis)?, decided_by_redis })
     }
 }
 
@@ -108,6 +115,11 @@ impl Round {
     /// Requests each second.
     pub fn throughput(&self, subject: Subject) -> f64 {
         self.measured[&subject].per_second
+    }
+
+    /// Processor time of Envoy for each request, in µs: other work on the machine hardly changes it.
+    pub fn cpu_us(&self, subject: Subject) -> f64 {
+        self.cpu_us[&subject]
     }
 
     /// Decisions counted by Redis ÷ requests answered, for a subject that Redis is to decide.
