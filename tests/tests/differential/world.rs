@@ -9,8 +9,10 @@ use lockkeeper_core::script;
 use crate::store::Store;
 use crate::wire::{Words, decision, read, texts, words};
 
-/// What the script keeps a key beyond the time its state is worth anything.
-const SLACK_MS: u64 = 1000;
+/// The script keeps a key at least this long beyond the time its state is worth anything.
+const MARGIN_MS: u64 = 1000;
+/// And this long when it sets an expiry.
+const RENEWED_MS: u64 = 3000;
 /// Real time passes too, between a step and the reading of its lifetimes.
 const LAG_MS: u64 = 900;
 /// The store's own clock must not let a key vanish within a step.
@@ -87,7 +89,7 @@ impl World {
         assert_eq!(script::DECIDE.text.matches(prelude).count(), 1);
         let text = script::DECIDE
             .text
-            .replace(prelude, "local now = tonumber(ARGV[#ARGV])");
+            .replace(prelude, "local time = { ARGV[#ARGV - 1], ARGV[#ARGV] }");
         let mut store = Store::start();
         let loaded = store.run(&[words(&["SCRIPT", "LOAD", &text])]);
         let [script] = texts(&loaded[0]).try_into().expect("the script compiles");
@@ -202,7 +204,8 @@ impl World {
         let mut call = words(&["EVALSHA", &self.script, &limits.len().to_string()]);
         call.extend(limits.iter().map(|limit| limit.key.clone().into_bytes()));
         call.extend(script::arguments(b"tag", &charges));
-        call.push(self.now_us.to_string().into_bytes());
+        let clock = [self.now_us / 1_000_000, self.now_us % 1_000_000];
+        call.extend(clock.map(|part| part.to_string().into_bytes()));
         call
     }
 
@@ -225,11 +228,11 @@ impl World {
         lifetime: &redis::Value,
         stored: &redis::Value,
     ) {
-        let redis::Value::Int(lifetime_ms) = lifetime else {
+        let redis::Value::Int(lifetime_ms) = *lifetime else {
             panic!("PTTL said {lifetime:?}")
         };
         let was = self.keys.remove(&limit.key);
-        if *lifetime_ms == -2 {
+        if lifetime_ms == -2 {
             assert_eq!(
                 oracle,
                 State::Absent,
@@ -238,6 +241,8 @@ impl World {
             );
             return;
         }
+        let lifetime_ms =
+            u64::try_from(lifetime_ms).unwrap_or_else(|_| panic!("{limit:?} has no lifetime"));
         let fresh_at_us = limit.algorithm.fresh_at_us(&oracle, self.now_us);
         let needed_ms = fresh_at_us
             .checked_sub(self.now_us + 1)
@@ -246,18 +251,25 @@ impl World {
             .as_ref()
             .and_then(|key| key.vanishes_us)
             .map(|vanishes_us| rest_ms(vanishes_us, self.now_us));
-        let expected_ms = match rest_ms {
-            Some(rest_ms) if !written && rest_ms >= needed_ms => rest_ms,
-            _ => needed_ms + SLACK_MS,
-        };
-        let lifetime_ms =
-            u64::try_from(*lifetime_ms).unwrap_or_else(|_| panic!("{limit:?} has no lifetime"));
-        assert!(
-            (expected_ms.saturating_sub(LAG_MS)..=expected_ms).contains(&lifetime_ms),
-            "{limit:?} at {}: lives {lifetime_ms} ms, expected {expected_ms} ms",
-            self.now_us
-        );
-        let planted = !written && was.is_some_and(|key| key.planted);
+        let planted = was.is_some_and(|key| key.planted);
+        let kept_ms = rest_ms.filter(|rest_ms| *rest_ms >= needed_ms + MARGIN_MS);
+        let is_kept = |kept_ms: &u64| planted || *kept_ms < needed_ms + MARGIN_MS + LAG_MS;
+        let renewed_ms = kept_ms
+            .is_none_or(|it| is_kept(&it))
+            .then_some(needed_ms + RENEWED_MS);
+        let lives_ms = [kept_ms, renewed_ms]
+            .into_iter()
+            .flatten()
+            .find(|expected_ms| {
+                (expected_ms.saturating_sub(LAG_MS)..=*expected_ms).contains(&lifetime_ms)
+            });
+        let lives_ms = lives_ms.unwrap_or_else(|| {
+            panic!(
+                "{limit:?} at {}: lives {lifetime_ms} ms, expected {kept_ms:?} or {renewed_ms:?} ms",
+                self.now_us
+            )
+        });
+        let planted = !written && planted;
         if !planted && *stored != redis::Value::SimpleString("PONG".into()) {
             assert_eq!(
                 texts(stored),
@@ -265,7 +277,7 @@ impl World {
                 "stored by the script (left) and by Rust (right) for {limit:?}"
             );
         }
-        let vanishes_us = Some(self.now_us + expected_ms * 1000);
+        let vanishes_us = Some(self.now_us + lives_ms * 1000);
         self.keys.insert(
             limit.key.clone(),
             Key {
