@@ -51,6 +51,7 @@ for pass = 1, 2 do
           local elapsed = (mark - old_mark - -old_mark % quantum) / quantum
           if elapsed < 0 then elapsed, healed = 0, true end
           if units < full then
+            -- An inexact product is above full anyway.
             level = units + elapsed * refill
             if level > full then level = full end
           end

@@ -16,7 +16,7 @@ pub struct Script {
 /// Reply: the tag, then `admitted` (1 or 0), `remaining`, `reset_us` and `retry_us` for each limit.
 pub const DECIDE: Script = Script {
     text: include_str!("../scripts/decide.lua"),
-    sha1: "141736a6c4a9689fe77104566dc991019a765d66",
+    sha1: "3e6f88feb584cbd6fa6690fa45d04d3518671953",
 };
 
 /// Writes a key that lives one second. One key, one argument: the tag. Reply: the tag. An error means that the store

@@ -175,4 +175,50 @@ mod tests {
             "limit × window cannot be computed exactly: found 1000003000000000000, expected at most 9007199254740991"
         );
     }
+
+    #[test]
+    fn the_smallest_and_the_largest_numbers_load() {
+        use crate::algorithm::{FixedWindow, SlidingWindow, SlidingWindowCounter, TokenBucket};
+        let day_us = 86_400_000_000;
+        assert!(FixedWindow::new(1, WINDOW_US_MIN).is_ok());
+        assert!(FixedWindow::new(AMOUNT_MAX, WINDOW_US_MAX).is_ok());
+        assert!(SlidingWindow::new(LOG_LIMIT_MAX, WINDOW_US_MAX).is_ok());
+        assert!(SlidingWindowCounter::new(AMOUNT_MAX, WINDOW_US_MIN).is_ok());
+        assert!(SlidingWindowCounter::new(100_000_000_000, day_us).is_ok());
+        assert!(TokenBucket::new(1, 1, WINDOW_US_MAX).is_ok());
+        assert!(TokenBucket::new(AMOUNT_MAX, AMOUNT_MAX, WINDOW_US_MIN).is_ok());
+    }
+
+    #[test]
+    fn other_numbers_are_refused_and_the_error_names_them() {
+        use crate::algorithm::{FixedWindow, SlidingWindow, SlidingWindowCounter, TokenBucket};
+        let errors = [
+            FixedWindow::new(0, WINDOW_US_MIN).unwrap_err(),
+            FixedWindow::new(AMOUNT_MAX + 1, WINDOW_US_MIN).unwrap_err(),
+            FixedWindow::new(1, 0).unwrap_err(),
+            FixedWindow::new(1, 999).unwrap_err(),
+            SlidingWindow::new(10_001, WINDOW_US_MIN).unwrap_err(),
+            SlidingWindowCounter::new(AMOUNT_MAX, WINDOW_US_MAX).unwrap_err(),
+            TokenBucket::new(0, 1, WINDOW_US_MIN).unwrap_err(),
+            TokenBucket::new(10, 0, WINDOW_US_MIN).unwrap_err(),
+            TokenBucket::new(10, 1, u64::MAX).unwrap_err(),
+            TokenBucket::new(101, 1, WINDOW_US_MAX).unwrap_err(),
+            TokenBucket::new(AMOUNT_MAX, 1_000_000, 100_003).unwrap_err(),
+        ];
+        let found = errors.map(|error| error.to_string()).join("\n");
+        let expected = "\
+limit: found 0, expected 1 to 1000000000000
+limit: found 1000000000001, expected 1 to 1000000000000
+window in µs: found 0, expected 1000 to 31622400000000
+window in µs: found 999, expected 1000 to 31622400000000
+limit of a sliding window: found 10001, expected 1 to 10000
+limit × window + limit cannot be computed exactly: found 31622401000000000000, expected at most 9007199254740991
+capacity: found 0, expected 1 to 1000000000000
+refill: found 0, expected 1 to 1000000000000
+refill period in µs: found 18446744073709551615, expected 1000 to 31622400000000
+time from empty to full: found 3193862400000000 µs, expected at most 3162240000000000 µs
+capacity × refill period + refill cannot be computed exactly: found 100003000001000000, expected at most 9007199254740991
+";
+        assert_eq!(found, expected.trim_end());
+    }
 }

@@ -29,14 +29,14 @@ pub struct CounterState {
 
 impl SlidingWindowCounter {
     /// # Errors
-    /// When a number is out of range, or `limit × window` is not exact at any quantum that divides the window.
+    /// When a number is out of range, or `limit × window + limit` is not exact at any quantum that divides the window.
     pub fn new(limit: u64, window_us: u64) -> Result<Self, DomainError> {
         let limit = domain::in_range("limit", limit, 1, AMOUNT_MAX)?.get();
         let window_us = domain::window_us("window in µs", window_us)?;
         Ok(Self {
             limit,
             window_us,
-            window: domain::quanta("limit × window", window_us, limit, 0)?,
+            window: domain::quanta("limit × window + limit", window_us, limit, limit)?,
         })
     }
 
