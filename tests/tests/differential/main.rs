@@ -3,6 +3,7 @@
 mod cases;
 mod key;
 mod plant;
+mod production;
 mod random;
 mod store;
 mod wire;
