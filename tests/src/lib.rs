@@ -1,1 +1,28 @@
-//! The harness that starts real servers on loopback.
+//! The harness that starts real servers on loopback: Envoy from the shipped config, Redis, an upstream that echoes, a store that misbehaves.
+//!
+//! Everything started here ends with its value, on panic and on the death of the process.
+
+pub mod admin;
+pub mod envoy;
+pub mod envoy_config;
+pub mod http;
+pub mod load;
+pub mod paths;
+pub mod poll;
+pub mod ports;
+pub mod process;
+pub mod raw;
+pub mod redis_server;
+pub mod reset;
+pub mod slow_link;
+pub mod stub_store;
+mod tcp;
+pub mod tools;
+pub mod upstream;
+
+pub use envoy::Envoy;
+pub use envoy_config::EnvoyConfig;
+pub use redis_server::Redis;
+pub use slow_link::SlowLink;
+pub use stub_store::StubStore;
+pub use upstream::Upstream;

@@ -1,2 +1,46 @@
-//! `cargo xtask …`
-fn main() {}
+//! `cargo xtask …`: everything that is not `cargo test`.
+
+mod bench;
+mod build;
+mod demo;
+mod test;
+mod tidy;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Build, demo, test and bench Lockkeeper. Missing tools are fetched into target/tools.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure against a bare Envoy; the exit code says whether the floors are met
+    Bench(bench::Options),
+    /// Build the filter, and the build of it that traps on purpose
+    Build,
+    /// Run a real Envoy with the filter, a real Redis and an upstream, on free loopback ports
+    Demo(demo::Options),
+    /// Run every check and every test
+    Test(test::Options),
+    /// Check what the compiler does not: file headers, function lengths, imports, licences, paths in the docs
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Bench(options) => bench::run(&options),
+        Command::Build => build::run(),
+        Command::Demo(options) => demo::run(&options),
+        Command::Test(options) => test::run(&options),
+        Command::Tidy => tidy::run(),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}

@@ -40,15 +40,9 @@ pub struct Decision {
 /// A denial charges nothing; it only brings back states that lie in the future.
 pub fn decide(charges: &[Charge<'_>], states: &mut [State], now_us: u64) -> Decision {
     debug_assert_eq!(charges.len(), states.len());
-    let opened: Vec<Account<'_>> = charges
-        .iter()
-        .zip(&*states)
-        .map(|(charge, state)| Account::open(charge.algorithm, state, now_us))
-        .collect();
-    let allowed = charges
-        .iter()
-        .zip(&opened)
-        .all(|(charge, account)| !charge.enforce || charge.fits(account));
+    let opened: Vec<Account<'_>> =
+        charges.iter().zip(&*states).map(|(charge, state)| Account::open(charge.algorithm, state, now_us)).collect();
+    let allowed = charges.iter().zip(&opened).all(|(charge, account)| !charge.enforce || charge.fits(account));
     let mut verdicts = Vec::with_capacity(charges.len());
     for ((charge, mut account), state) in charges.iter().zip(opened).zip(states) {
         let admitted = charge.fits(&account);
@@ -75,22 +69,9 @@ impl Charge<'_> {
 
     pub(crate) fn verdict(&self, account: &Account<'_>, admitted: bool) -> Verdict {
         let (allowance, remaining) = (account.allowance(), account.available());
-        let reset_us = if remaining < allowance {
-            account.wait_us(remaining.saturating_add(1))
-        } else {
-            0
-        };
-        let retry_us = if admitted {
-            0
-        } else {
-            account.wait_us(self.cost().min(allowance))
-        };
-        Verdict {
-            admitted,
-            remaining,
-            reset_us,
-            retry_us,
-        }
+        let reset_us = if remaining < allowance { account.wait_us(remaining.saturating_add(1)) } else { 0 };
+        let retry_us = if admitted { 0 } else { account.wait_us(self.cost().min(allowance)) };
+        Verdict { admitted, remaining, reset_us, retry_us }
     }
 }
 
@@ -111,11 +92,7 @@ mod tests {
     }
 
     fn ask(algorithm: &Algorithm, cost: u64) -> Charge<'_> {
-        Charge {
-            algorithm,
-            cost,
-            enforce: true,
-        }
+        Charge { algorithm, cost, enforce: true }
     }
 
     #[test]
@@ -125,19 +102,11 @@ mod tests {
             assert!(decide(&[ask(&algorithm, 4)], &mut state, NOW_US).allowed);
             let before = state.clone();
             let denied = decide(&[ask(&algorithm, 3)], &mut state, NOW_US).verdicts[0];
-            assert_eq!(
-                (denied.admitted, denied.remaining),
-                (false, 1),
-                "{algorithm:?}"
-            );
+            assert_eq!((denied.admitted, denied.remaining), (false, 1), "{algorithm:?}");
             assert_eq!(state, before);
             let at = |now_us| decide(&[ask(&algorithm, 3)], &mut before.clone(), now_us).allowed;
             let due_us = NOW_US.checked_add(denied.retry_us).unwrap();
-            assert_eq!(
-                (at(due_us.checked_sub(1).unwrap()), at(due_us)),
-                (false, true),
-                "{algorithm:?}"
-            );
+            assert_eq!((at(due_us.checked_sub(1).unwrap()), at(due_us)), (false, true), "{algorithm:?}");
         }
     }
 
@@ -148,15 +117,8 @@ mod tests {
             let charges = [ask(large, 1), ask(small, 1)];
             assert!(decide(&charges, &mut states, NOW_US).allowed);
             let denied = decide(&charges, &mut states, NOW_US);
-            let verdicts: Vec<_> = denied
-                .verdicts
-                .iter()
-                .map(|it| (it.admitted, it.remaining))
-                .collect();
-            assert_eq!(
-                (denied.allowed, verdicts),
-                (false, vec![(true, 4), (false, 0)])
-            );
+            let verdicts: Vec<_> = denied.verdicts.iter().map(|it| (it.admitted, it.remaining)).collect();
+            assert_eq!((denied.allowed, verdicts), (false, vec![(true, 4), (false, 0)]));
         }
     }
 
@@ -175,11 +137,7 @@ mod tests {
         for algorithm in every(5, 60_000_000) {
             let mut state = [State::Absent];
             decide(&[ask(&algorithm, 2)], &mut state, NOW_US);
-            decide(
-                &[ask(&algorithm, 1)],
-                &mut state,
-                NOW_US.checked_add(1_000).unwrap(),
-            );
+            decide(&[ask(&algorithm, 1)], &mut state, NOW_US.checked_add(1_000).unwrap());
             let texts = state[0].texts();
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
             assert_eq!(State::parse(&algorithm, &texts), state[0]);

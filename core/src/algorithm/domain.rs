@@ -54,23 +54,12 @@ pub enum DomainError {
 impl fmt::Display for DomainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Range {
-                what,
-                found,
-                min,
-                max,
-            } => write!(f, "{what}: found {found}, expected {min} to {max}"),
+            Self::Range { what, found, min, max } => write!(f, "{what}: found {found}, expected {min} to {max}"),
             Self::Inexact { what, found, max } => {
-                write!(
-                    f,
-                    "{what} cannot be computed exactly: found {found}, expected at most {max}"
-                )
+                write!(f, "{what} cannot be computed exactly: found {found}, expected at most {max}")
             }
             Self::Fill { found_us, max_us } => {
-                write!(
-                    f,
-                    "time from empty to full: found {found_us} µs, expected at most {max_us} µs"
-                )
+                write!(f, "time from empty to full: found {found_us} µs, expected at most {max_us} µs")
             }
         }
     }
@@ -78,18 +67,8 @@ impl fmt::Display for DomainError {
 
 impl std::error::Error for DomainError {}
 
-pub(super) fn in_range(
-    what: &'static str,
-    found: u64,
-    min: u64,
-    max: u64,
-) -> Result<NonZeroU64, DomainError> {
-    let error = DomainError::Range {
-        what,
-        found,
-        min,
-        max,
-    };
+pub(super) fn in_range(what: &'static str, found: u64, min: u64, max: u64) -> Result<NonZeroU64, DomainError> {
+    let error = DomainError::Range { what, found, min, max };
     match NonZeroU64::new(found) {
         Some(number) if (min..=max).contains(&found) => Ok(number),
         _ => Err(error),
@@ -108,12 +87,7 @@ pub(super) struct Quanta {
 }
 
 /// Cuts `span_us` into the finest quanta with which `amount × quanta + extra` is exact.
-pub(super) fn quanta(
-    what: &'static str,
-    span_us: NonZeroU64,
-    amount: u64,
-    extra: u64,
-) -> Result<Quanta, DomainError> {
+pub(super) fn quanta(what: &'static str, span_us: NonZeroU64, amount: u64, extra: u64) -> Result<Quanta, DomainError> {
     let mut found = u128::MAX;
     for quantum_us in QUANTA_US.into_iter().filter_map(NonZeroU64::new) {
         if span_us.get() % quantum_us != 0 {
@@ -122,18 +96,12 @@ pub(super) fn quanta(
         let Some(count) = NonZeroU64::new(span_us.get() / quantum_us) else {
             break;
         };
-        found = u128::from(amount)
-            .saturating_mul(u128::from(count.get()))
-            .saturating_add(u128::from(extra));
+        found = u128::from(amount).saturating_mul(u128::from(count.get())).saturating_add(u128::from(extra));
         if found <= u128::from(EXACT_MAX) {
             return Ok(Quanta { quantum_us, count });
         }
     }
-    Err(DomainError::Inexact {
-        what,
-        found,
-        max: EXACT_MAX,
-    })
+    Err(DomainError::Inexact { what, found, max: EXACT_MAX })
 }
 
 pub(super) fn greatest_common_divisor(a: NonZeroU64, b: NonZeroU64) -> NonZeroU64 {
@@ -153,23 +121,14 @@ mod tests {
         let fine = quanta("limit × window", minute, 100, 0).unwrap();
         assert_eq!((fine.quantum_us.get(), fine.count.get()), (1, 60_000_000));
         let coarse = quanta("limit × window", minute, 1_000_000_000, 0).unwrap();
-        assert_eq!(
-            (coarse.quantum_us.get(), coarse.count.get()),
-            (10, 6_000_000)
-        );
+        assert_eq!((coarse.quantum_us.get(), coarse.count.get()), (10, 6_000_000));
     }
 
     #[test]
     fn an_error_says_what_was_found_and_the_range() {
         let range = in_range("limit", 0, 1, 10).unwrap_err();
         assert_eq!(range.to_string(), "limit: found 0, expected 1 to 10");
-        let odd = quanta(
-            "limit × window",
-            NonZeroU64::new(1_000_003).unwrap(),
-            AMOUNT_MAX,
-            0,
-        )
-        .unwrap_err();
+        let odd = quanta("limit × window", NonZeroU64::new(1_000_003).unwrap(), AMOUNT_MAX, 0).unwrap_err();
         assert_eq!(
             odd.to_string(),
             "limit × window cannot be computed exactly: found 1000003000000000000, expected at most 9007199254740991"

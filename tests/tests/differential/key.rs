@@ -52,11 +52,9 @@ impl Key {
 /// something foreign had to be removed first.
 pub fn lifetime_ms(needed_ms: u64, was: Option<&Key>, now_us: u64, found_ms: u64) -> Option<u64> {
     let sufficient_ms = needed_ms + MARGIN_MS;
-    let kept_ms = was
-        .and_then(|key| key.rest_ms(now_us))
-        .filter(|rest_ms| *rest_ms >= sufficient_ms);
-    let may_renew = kept_ms.is_none_or(|rest_ms| rest_ms < sufficient_ms + LAG_MS)
-        || was.is_some_and(|key| key.planted);
+    let kept_ms = was.and_then(|key| key.rest_ms(now_us)).filter(|rest_ms| *rest_ms >= sufficient_ms);
+    let may_renew =
+        kept_ms.is_none_or(|rest_ms| rest_ms < sufficient_ms + LAG_MS) || was.is_some_and(|key| key.planted);
     let renewed_ms = may_renew.then_some(needed_ms + RENEWED_MS);
     let mut expected_ms = [kept_ms, renewed_ms].into_iter().flatten();
     expected_ms.find(|it| (it.saturating_sub(LAG_MS)..=*it).contains(&found_ms))

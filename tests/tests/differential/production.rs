@@ -1,8 +1,6 @@
 //! The scripts as they are shipped, on the store's own clock.
 
-use lockkeeper_core::algorithm::{
-    Algorithm, Charge, FixedWindow, SlidingWindow, SlidingWindowCounter, TokenBucket,
-};
+use lockkeeper_core::algorithm::{Algorithm, Charge, FixedWindow, SlidingWindow, SlidingWindowCounter, TokenBucket};
 use lockkeeper_core::script::{self, DECIDE, PROBE};
 
 use crate::store::Store;
@@ -14,21 +12,13 @@ fn every(limit: u64) -> [Algorithm; 4] {
     [
         FixedWindow::new(limit, HOUR_US).expect("a window").into(),
         SlidingWindow::new(limit, HOUR_US).expect("a log").into(),
-        SlidingWindowCounter::new(limit, HOUR_US)
-            .expect("a counter")
-            .into(),
-        TokenBucket::new(limit, 1, HOUR_US)
-            .expect("a bucket")
-            .into(),
+        SlidingWindowCounter::new(limit, HOUR_US).expect("a counter").into(),
+        TokenBucket::new(limit, 1, HOUR_US).expect("a bucket").into(),
     ]
 }
 
 fn call(key: &str, algorithm: &Algorithm) -> Words {
-    let charge = Charge {
-        algorithm,
-        cost: 1,
-        enforce: true,
-    };
+    let charge = Charge { algorithm, cost: 1, enforce: true };
     let mut call = words(&["EVALSHA", DECIDE.sha1, "1", key]);
     call.extend(script::arguments(b"tag", &[charge]));
     call
@@ -64,14 +54,9 @@ fn the_store_admits_exactly_the_limit_on_its_own_clock() {
 #[test]
 fn the_probe_writes_and_echoes_its_tag() {
     let mut store = loaded();
-    let replies = store.run(&[
-        words(&["EVALSHA", PROBE.sha1, "1", "probe", "tag"]),
-        words(&["PTTL", "probe"]),
-    ]);
+    let replies = store.run(&[words(&["EVALSHA", PROBE.sha1, "1", "probe", "tag"]), words(&["PTTL", "probe"])]);
     assert_eq!(texts(&replies[0]), ["tag"]);
-    let redis::Value::Int(lifetime_ms) = replies[1] else {
-        panic!("PTTL said {:?}", replies[1])
-    };
+    let redis::Value::Int(lifetime_ms) = replies[1] else { panic!("PTTL said {:?}", replies[1]) };
     assert!((1..=1000).contains(&lifetime_ms), "{lifetime_ms}");
 }
 
@@ -96,9 +81,6 @@ fn a_store_without_memory_refuses_and_changes_nothing() {
             assert!(format!("{reply:?}").contains("OOM"), "{reply:?}");
         }
         assert_eq!(store.run(&dump), before, "{algorithm:?}");
-        assert_eq!(
-            store.run(&[words(&["EXISTS", "new"])]),
-            [redis::Value::Int(0)]
-        );
+        assert_eq!(store.run(&[words(&["EXISTS", "new"])]), [redis::Value::Int(0)]);
     }
 }

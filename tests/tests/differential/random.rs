@@ -1,8 +1,8 @@
 //! Random traces over every algorithm, alone and stacked, with the smallest and the largest numbers that load.
 
 use lockkeeper_core::algorithm::{
-    AMOUNT_MAX, Algorithm, Charge, FixedWindow, LOG_LIMIT_MAX, SlidingWindow, SlidingWindowCounter,
-    State, TokenBucket, WINDOW_US_MAX, WINDOW_US_MIN, decide,
+    AMOUNT_MAX, Algorithm, Charge, FixedWindow, LOG_LIMIT_MAX, SlidingWindow, SlidingWindowCounter, State, TokenBucket,
+    WINDOW_US_MAX, WINDOW_US_MIN, decide,
 };
 
 use crate::plant::Plant;
@@ -39,9 +39,7 @@ impl Random {
 #[test]
 fn the_script_and_rust_agree_on_random_traces() {
     let more = std::env::var("LOCKKEEPER_SEEDS").unwrap_or_default();
-    let more = more
-        .split_whitespace()
-        .map(|seed| seed.parse().expect("LOCKKEEPER_SEEDS holds numbers"));
+    let more = more.split_whitespace().map(|seed| seed.parse().expect("LOCKKEEPER_SEEDS holds numbers"));
     let mut world = World::new(0);
     for seed in SEEDS.into_iter().chain(more) {
         let on_failure = OnFailure(seed);
@@ -54,11 +52,7 @@ fn the_script_and_rust_agree_on_random_traces() {
     assert_eq!(world.tallies.len(), 4);
     for tally in world.tallies.values() {
         let least = tally.admitted.min(tally.denied);
-        assert!(
-            least > 1_000 && tally.healed > 100,
-            "too little was tried: {:?}",
-            world.tallies
-        );
+        assert!(least > 1_000 && tally.healed > 100, "too little was tried: {:?}", world.tallies);
     }
 }
 
@@ -66,19 +60,12 @@ struct OnFailure(u64);
 
 impl Drop for OnFailure {
     fn drop(&mut self) {
-        eprintln!(
-            "failed with seed {}: run again with LOCKKEEPER_SEEDS={}",
-            self.0, self.0
-        );
+        eprintln!("failed with seed {}: run again with LOCKKEEPER_SEEDS={}", self.0, self.0);
     }
 }
 
 fn trace(world: &mut World, random: &mut Random) {
-    let start_us = random.of(&[
-        1_700_000_000_000_000,
-        1_796_083_200_123_456,
-        4_102_444_800_000_000,
-    ]);
+    let start_us = random.of(&[1_700_000_000_000_000, 1_796_083_200_123_456, 4_102_444_800_000_000]);
     world.clear(start_us + random.below(WINDOW_US_MAX));
     let mut limits: Vec<Limit> = (0..random.of(&[1, 1, 1, 2, 3]))
         .map(|index| Limit::new(&format!("{{trace}}:{index}"), algorithm(random)))
@@ -93,12 +80,7 @@ fn trace(world: &mut World, random: &mut Random) {
         }
         let verdicts = world.decide(&limits).verdicts;
         let chosen = random.below(limits.len() as u64) as usize;
-        promises(
-            world,
-            &limits[chosen],
-            verdicts[chosen].remaining,
-            verdicts[chosen].reset_us,
-        );
+        promises(world, &limits[chosen], verdicts[chosen].remaining, verdicts[chosen].reset_us);
         if !verdicts[chosen].admitted && random.chance(30) {
             obey(world, &limits, chosen, verdicts[chosen].retry_us);
         }
@@ -112,57 +94,29 @@ fn obey(world: &mut World, limits: &[Limit], chosen: usize, retry_us: u64) {
     if limits[chosen].cost > limits[chosen].algorithm.allowance() {
         return;
     }
-    assert!(
-        retry_us > 0,
-        "a denial by {:?} promises nothing",
-        limits[chosen]
-    );
+    assert!(retry_us > 0, "a denial by {:?} promises nothing", limits[chosen]);
     let alone = &limits[chosen..=chosen];
     let early = world.at(denied_at_us + retry_us - 1).decide(alone);
-    assert!(
-        !early.verdicts[0].admitted,
-        "one µs before the promised time {:?} admits",
-        limits[chosen]
-    );
+    assert!(!early.verdicts[0].admitted, "one µs before the promised time {:?} admits", limits[chosen]);
     let obedient = world.at(denied_at_us + retry_us).decide(alone);
-    assert!(
-        obedient.verdicts[0].admitted,
-        "at the promised time {:?} denies",
-        limits[chosen]
-    );
+    assert!(obedient.verdicts[0].admitted, "at the promised time {:?} denies", limits[chosen]);
 }
 
 /// One unit more than `remaining` is there at the reset, and not 1 µs before.
 fn promises(world: &World, limit: &Limit, remaining: u64, reset_us: u64) {
     let has = |amount: u64, now_us: u64| {
-        let charge = Charge {
-            algorithm: &limit.algorithm,
-            cost: amount,
-            enforce: true,
-        };
+        let charge = Charge { algorithm: &limit.algorithm, cost: amount, enforce: true };
         decide(&[charge], &mut [world.state(&limit.key)], now_us).allowed
     };
     let now_us = world.now_us;
-    assert!(
-        remaining == 0 || has(remaining, now_us),
-        "{remaining} remaining of {limit:?}"
-    );
+    assert!(remaining == 0 || has(remaining, now_us), "{remaining} remaining of {limit:?}");
     if remaining == limit.algorithm.allowance() {
         assert_eq!(reset_us, 0, "{limit:?} is full");
     } else {
-        assert!(
-            !has(remaining + 1, now_us + reset_us - 1),
-            "{limit:?} resets before {reset_us}"
-        );
-        assert!(
-            has(remaining + 1, now_us + reset_us),
-            "{limit:?} has not reset after {reset_us}"
-        );
+        assert!(!has(remaining + 1, now_us + reset_us - 1), "{limit:?} resets before {reset_us}");
+        assert!(has(remaining + 1, now_us + reset_us), "{limit:?} has not reset after {reset_us}");
     }
-    assert!(
-        matches!(limit.algorithm, Algorithm::SlidingWindow(_))
-            || world.state(&limit.key).texts().len() <= 1
-    );
+    assert!(matches!(limit.algorithm, Algorithm::SlidingWindow(_)) || world.state(&limit.key).texts().len() <= 1);
 }
 
 fn change(limit: &mut Limit, random: &mut Random) {
@@ -177,11 +131,7 @@ fn change(limit: &mut Limit, random: &mut Random) {
     };
     limit.enforce = !random.chance(10);
     if random.chance(2) {
-        limit.algorithm = if random.chance(20) {
-            algorithm(random)
-        } else {
-            renumbered(&limit.algorithm, random)
-        };
+        limit.algorithm = if random.chance(20) { algorithm(random) } else { renumbered(&limit.algorithm, random) };
     }
 }
 
@@ -210,21 +160,8 @@ fn plant(world: &mut World, limit: &Limit, random: &mut Random) {
 }
 
 fn moved(now_us: u64, algorithm: &Algorithm, random: &mut Random) -> u64 {
-    let (window_us, quantum_us) = (
-        algorithm.window_us().min(WINDOW_US_MAX),
-        algorithm.quantum_us(),
-    );
-    let steps = [
-        0,
-        0,
-        1,
-        quantum_us,
-        window_us / 100,
-        window_us / 10,
-        window_us / 3,
-        window_us,
-        2 * window_us,
-    ];
+    let (window_us, quantum_us) = (algorithm.window_us().min(WINDOW_US_MAX), algorithm.quantum_us());
+    let steps = [0, 0, 1, quantum_us, window_us / 100, window_us / 10, window_us / 3, window_us, 2 * window_us];
     match random.below(30) {
         0 => now_us - window_us / 3,
         1 => now_us - 2 * window_us,
@@ -254,21 +191,13 @@ fn algorithm(random: &mut Random) -> Algorithm {
 fn renumbered(algorithm: &Algorithm, random: &mut Random) -> Algorithm {
     let kind = std::mem::discriminant(algorithm);
     let allowance = algorithm.allowance();
-    let changed = random
-        .of(&[allowance.div_ceil(2), allowance * 2, allowance + 1])
-        .min(AMOUNT_MAX);
+    let changed = random.of(&[allowance.div_ceil(2), allowance * 2, allowance + 1]).min(AMOUNT_MAX);
     let window_us = algorithm.window_us().clamp(WINDOW_US_MIN, WINDOW_US_MAX);
     let simple = match algorithm {
         Algorithm::FixedWindow(_) => FixedWindow::new(changed, window_us).map(Into::into),
-        Algorithm::SlidingWindow(_) => {
-            SlidingWindow::new(changed.min(LOG_LIMIT_MAX), window_us).map(Into::into)
-        }
-        Algorithm::SlidingWindowCounter(_) => {
-            SlidingWindowCounter::new(changed, window_us).map(Into::into)
-        }
-        Algorithm::TokenBucket(_) => {
-            TokenBucket::new(changed, allowance, window_us).map(Into::into)
-        }
+        Algorithm::SlidingWindow(_) => SlidingWindow::new(changed.min(LOG_LIMIT_MAX), window_us).map(Into::into),
+        Algorithm::SlidingWindowCounter(_) => SlidingWindowCounter::new(changed, window_us).map(Into::into),
+        Algorithm::TokenBucket(_) => TokenBucket::new(changed, allowance, window_us).map(Into::into),
     };
     if let (Ok(algorithm), true) = (simple, random.chance(60)) {
         return algorithm;
@@ -301,13 +230,6 @@ fn window_us(random: &mut Random) -> u64 {
         1 => WINDOW_US_MAX,
         2 => WINDOW_US_MIN + random.below(10_000_000),
         3 => WINDOW_US_MIN + random.below(WINDOW_US_MAX - WINDOW_US_MIN),
-        _ => random.of(&[
-            10_000,
-            1_000_000,
-            10_000_000,
-            60_000_000,
-            3_600_000_000,
-            86_400_000_000,
-        ]),
+        _ => random.of(&[10_000, 1_000_000, 10_000_000, 60_000_000, 3_600_000_000, 86_400_000_000]),
     }
 }

@@ -13,21 +13,10 @@ pub struct Store {
 
 impl Store {
     pub fn start() -> Self {
-        let port = TcpListener::bind("127.0.0.1:0")
-            .and_then(|it| it.local_addr())
-            .expect("a free loopback port")
-            .port();
+        let port =
+            TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a free loopback port").port();
         let server = Command::new("redis-server")
-            .args([
-                "--bind",
-                "127.0.0.1",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-                "--port",
-                &port.to_string(),
-            ])
+            .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port", &port.to_string()])
             .stdout(Stdio::null())
             .spawn()
             .expect("redis-server must be installed and on PATH");
@@ -37,10 +26,7 @@ impl Store {
         loop {
             match client.get_connection() {
                 Ok(connection) => {
-                    return Self {
-                        server: server.take().expect("started once"),
-                        connection,
-                    };
+                    return Self { server: server.take().expect("started once"), connection };
                 }
                 Err(error) if Instant::now() > deadline => {
                     stop(&mut server.take().expect("started once"));
@@ -58,14 +44,11 @@ impl Store {
         let mut pipe = redis::pipe();
         pipe.ignore_errors();
         for command in commands {
-            let [name, arguments @ ..] = command.as_slice() else {
-                panic!("an empty command")
-            };
+            let [name, arguments @ ..] = command.as_slice() else { panic!("an empty command") };
             let name = std::str::from_utf8(name).expect("a command's name");
             pipe.cmd(name).arg(arguments);
         }
-        pipe.query(&mut self.connection)
-            .unwrap_or_else(|error| panic!("the store says {error}"))
+        pipe.query(&mut self.connection).unwrap_or_else(|error| panic!("the store says {error}"))
     }
 }
 

@@ -29,20 +29,13 @@ pub fn texts(stored: &redis::Value) -> Vec<String> {
 
 /// Reads the script's reply, which is the tag and integers only.
 pub fn decision(reply: &redis::Value, limits: &[Limit]) -> Decision {
-    let redis::Value::Array(parts) = reply else {
-        panic!("not an array: {reply:?}")
-    };
+    let redis::Value::Array(parts) = reply else { panic!("not an array: {reply:?}") };
     assert_eq!(parts[0], redis::Value::BulkString(b"tag".to_vec()));
     let numbers: Vec<u64> = parts[1..].iter().map(number).collect();
     assert_eq!(numbers.len(), 4 * limits.len());
     let verdicts: Vec<Verdict> = numbers
         .chunks(4)
-        .map(|of| Verdict {
-            admitted: of[0] == 1,
-            remaining: of[1],
-            reset_us: of[2],
-            retry_us: of[3],
-        })
+        .map(|of| Verdict { admitted: of[0] == 1, remaining: of[1], reset_us: of[2], retry_us: of[3] })
         .collect();
     let mut judged = limits.iter().zip(&verdicts);
     let allowed = judged.all(|(limit, verdict)| verdict.admitted || !limit.enforce);
@@ -51,9 +44,7 @@ pub fn decision(reply: &redis::Value, limits: &[Limit]) -> Decision {
 
 fn number(part: &redis::Value) -> u64 {
     match part {
-        redis::Value::Int(number) => {
-            u64::try_from(*number).unwrap_or_else(|_| panic!("negative: {number}"))
-        }
+        redis::Value::Int(number) => u64::try_from(*number).unwrap_or_else(|_| panic!("negative: {number}")),
         other => panic!("not an integer: {other:?}"),
     }
 }

@@ -25,12 +25,7 @@ pub struct Limit {
 
 impl Limit {
     pub fn new(key: &str, algorithm: impl Into<Algorithm>) -> Self {
-        Self {
-            key: key.into(),
-            algorithm: algorithm.into(),
-            cost: 1,
-            enforce: true,
-        }
+        Self { key: key.into(), algorithm: algorithm.into(), cost: 1, enforce: true }
     }
 
     pub fn cost(self, cost: u64) -> Self {
@@ -38,18 +33,11 @@ impl Limit {
     }
 
     pub fn shadow(self) -> Self {
-        Self {
-            enforce: false,
-            ..self
-        }
+        Self { enforce: false, ..self }
     }
 
     fn charge(&self) -> Charge<'_> {
-        Charge {
-            algorithm: &self.algorithm,
-            cost: self.cost,
-            enforce: self.enforce,
-        }
+        Charge { algorithm: &self.algorithm, cost: self.cost, enforce: self.enforce }
     }
 }
 
@@ -73,26 +61,14 @@ pub struct Tally {
 
 impl World {
     pub fn new(now_us: u64) -> Self {
-        let prelude = script::DECIDE
-            .text
-            .lines()
-            .find(|line| line.contains("'TIME'"))
-            .expect("the line that reads time");
+        let prelude =
+            script::DECIDE.text.lines().find(|line| line.contains("'TIME'")).expect("the line that reads time");
         assert_eq!(script::DECIDE.text.matches(prelude).count(), 1);
-        let text = script::DECIDE
-            .text
-            .replace(prelude, "local time = { ARGV[#ARGV - 1], ARGV[#ARGV] }");
+        let text = script::DECIDE.text.replace(prelude, "local time = { ARGV[#ARGV - 1], ARGV[#ARGV] }");
         let mut store = Store::start();
         let loaded = store.run(&[words(&["SCRIPT", "LOAD", &text])]);
         let [script] = texts(&loaded[0]).try_into().expect("the script compiles");
-        Self {
-            store,
-            script,
-            keys: HashMap::new(),
-            now_us,
-            steps: 0,
-            tallies: HashMap::new(),
-        }
+        Self { store, script, keys: HashMap::new(), now_us, steps: 0, tallies: HashMap::new() }
     }
 
     /// Forgets everything.
@@ -118,10 +94,7 @@ impl World {
 
     /// What the Rust side holds for a key.
     pub fn state(&self, key: &str) -> State {
-        self.keys
-            .get(key)
-            .map(|key| key.oracle.clone())
-            .unwrap_or_default()
+        self.keys.get(key).map(|key| key.oracle.clone()).unwrap_or_default()
     }
 
     /// Texts the store holds at a key.
@@ -132,10 +105,7 @@ impl World {
     /// Decides twice, compares, and returns what both said.
     pub fn decide(&mut self, limits: &[Limit]) -> Decision {
         self.steps += 1;
-        let mut commands: Vec<Words> = limits
-            .iter()
-            .filter_map(|limit| self.before(limit))
-            .collect();
+        let mut commands: Vec<Words> = limits.iter().filter_map(|limit| self.before(limit)).collect();
         let script_at = commands.len();
         commands.push(self.call(limits));
         for limit in limits {
@@ -165,13 +135,7 @@ impl World {
             tally.denied += u64::from(!admitted);
             tally.healed += u64::from(written && !charged);
             let [lifetime, stored] = [0, 1].map(|part| &replies[script_at + 1 + 3 * index + part]);
-            self.after(
-                limit,
-                std::mem::take(&mut states[index]),
-                written,
-                lifetime,
-                stored,
-            );
+            self.after(limit, std::mem::take(&mut states[index]), written, lifetime, stored);
         }
         expected
     }
@@ -183,11 +147,7 @@ impl World {
         let vanishes_us = key.vanishes_us?;
         if self.now_us >= vanishes_us {
             let fresh_at_us = key.algorithm.fresh_at_us(&key.oracle, self.now_us);
-            assert!(
-                fresh_at_us <= self.now_us,
-                "{key:?} vanishes at {} before it is worth nothing",
-                self.now_us
-            );
+            assert!(fresh_at_us <= self.now_us, "{key:?} vanishes at {} before it is worth nothing", self.now_us);
             self.keys.remove(&limit.key);
             return Some(words(&["DEL", &limit.key]));
         }
@@ -207,64 +167,33 @@ impl World {
 
     fn reading(&self, limit: &Limit) -> Words {
         match self.state(&limit.key) {
-            State::SlidingWindow(log)
-                if log.entries.len() as u64 > LIST_COMPARED && !self.steps.is_multiple_of(64) =>
-            {
+            State::SlidingWindow(log) if log.entries.len() as u64 > LIST_COMPARED && !self.steps.is_multiple_of(64) => {
                 words(&["PING"])
             }
             _ => read(&limit.key, &limit.algorithm),
         }
     }
 
-    fn after(
-        &mut self,
-        limit: &Limit,
-        oracle: State,
-        written: bool,
-        lifetime: &redis::Value,
-        stored: &redis::Value,
-    ) {
-        let redis::Value::Int(found_ms) = *lifetime else {
-            panic!("PTTL said {lifetime:?}")
-        };
+    fn after(&mut self, limit: &Limit, oracle: State, written: bool, lifetime: &redis::Value, stored: &redis::Value) {
+        let redis::Value::Int(found_ms) = *lifetime else { panic!("PTTL said {lifetime:?}") };
         let was = self.keys.remove(&limit.key);
         if found_ms == -2 {
-            assert_eq!(
-                oracle,
-                State::Absent,
-                "nothing is stored for {limit:?} at {}",
-                self.now_us
-            );
+            assert_eq!(oracle, State::Absent, "nothing is stored for {limit:?} at {}", self.now_us);
             return;
         }
-        let found_ms =
-            u64::try_from(found_ms).unwrap_or_else(|_| panic!("{limit:?} has no lifetime"));
+        let found_ms = u64::try_from(found_ms).unwrap_or_else(|_| panic!("{limit:?} has no lifetime"));
         let fresh_at_us = limit.algorithm.fresh_at_us(&oracle, self.now_us);
         let needed_ms = match fresh_at_us.saturating_sub(self.now_us) {
             0 => 0,
             needed_us => needed_us / 1000 + 1,
         };
-        let lives_ms =
-            lifetime_ms(needed_ms, was.as_ref(), self.now_us, found_ms).unwrap_or_else(|| {
-                panic!("{limit:?} lives {found_ms} ms, needs {needed_ms} ms, after {was:?}")
-            });
+        let lives_ms = lifetime_ms(needed_ms, was.as_ref(), self.now_us, found_ms)
+            .unwrap_or_else(|| panic!("{limit:?} lives {found_ms} ms, needs {needed_ms} ms, after {was:?}"));
         let planted = !written && was.is_some_and(|key| key.planted);
         if !planted && *stored != redis::Value::SimpleString("PONG".into()) {
-            assert_eq!(
-                texts(stored),
-                oracle.texts(),
-                "stored by the script (left) and by Rust (right) for {limit:?}"
-            );
+            assert_eq!(texts(stored), oracle.texts(), "stored by the script (left) and by Rust (right) for {limit:?}");
         }
         let vanishes_us = Some(self.now_us + lives_ms * 1000);
-        self.keys.insert(
-            limit.key.clone(),
-            Key {
-                oracle,
-                algorithm: limit.algorithm.clone(),
-                vanishes_us,
-                planted,
-            },
-        );
+        self.keys.insert(limit.key.clone(), Key { oracle, algorithm: limit.algorithm.clone(), vanishes_us, planted });
     }
 }

@@ -1,0 +1,144 @@
+//! Stops asking a store that does not answer: after a few failures in a row nobody waits for it, and single probes
+//! with growing, jittered pauses look whether it is back.
+
+/// How the breaker reacts.
+#[derive(Clone, Copy, Debug)]
+pub struct BreakerConfig {
+    /// Failures in a row that open it.
+    pub failures_max: u32,
+    /// The first pause before a probe, in microseconds.
+    pub pause_min_us: u64,
+    /// The longest pause, in microseconds.
+    pub pause_max_us: u64,
+}
+
+impl Default for BreakerConfig {
+    fn default() -> BreakerConfig {
+        BreakerConfig { failures_max: 5, pause_min_us: 100_000, pause_max_us: 500_000 }
+    }
+}
+
+/// Closed: calls go out. Open: none does, but for one probe at a time.
+#[derive(Clone, Debug)]
+pub struct Breaker {
+    config: BreakerConfig,
+    state: State,
+    jitter: Jitter,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Closed { failures: u32 },
+    Open { pause_us: u64, probe_at_us: u64, probing: bool },
+}
+
+impl Breaker {
+    /// A closed breaker. `seed` spreads the probes of many gateways.
+    pub fn new(config: BreakerConfig, seed: u64) -> Breaker {
+        Breaker { config, state: State::Closed { failures: 0 }, jitter: Jitter(seed | 1) }
+    }
+
+    /// Whether calls may go out.
+    pub fn is_closed(&self) -> bool {
+        matches!(self.state, State::Closed { .. })
+    }
+
+    /// Whether a probe is due now; if so it counts as sent.
+    pub fn take_probe(&mut self, now_us: u64) -> bool {
+        match &mut self.state {
+            State::Open { probe_at_us, probing, .. } if !*probing && *probe_at_us <= now_us => {
+                *probing = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A call, or the probe, was answered as it should.
+    pub fn success(&mut self) {
+        self.state = State::Closed { failures: 0 };
+    }
+
+    /// A call failed.
+    pub fn failure(&mut self, now_us: u64) {
+        if let State::Closed { failures } = self.state {
+            let failures = failures.saturating_add(1);
+            self.state = match failures >= self.config.failures_max {
+                true => self.open(now_us, self.config.pause_min_us),
+                false => State::Closed { failures },
+            };
+        }
+    }
+
+    /// The probe failed: wait longer before the next one.
+    pub fn probe_failure(&mut self, now_us: u64) {
+        if let State::Open { pause_us, .. } = self.state {
+            let longer = pause_us.saturating_mul(2).min(self.config.pause_max_us);
+            self.state = self.open(now_us, longer);
+        }
+    }
+
+    /// Opens at once, whatever was counted.
+    fn open(&mut self, now_us: u64, pause_us: u64) -> State {
+        // Between half a pause and a whole one, so that many gateways do not probe together.
+        let half = pause_us / 2;
+        let wait = half.saturating_add(self.jitter.below(half.saturating_add(1)));
+        State::Open { pause_us, probe_at_us: now_us.saturating_add(wait), probing: false }
+    }
+}
+
+/// Xorshift (Marsaglia 2003): spreads pauses, protects nothing.
+#[derive(Clone, Debug)]
+struct Jitter(u64);
+
+impl Jitter {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0.wrapping_shl(13);
+        self.0 ^= self.0.wrapping_shr(7);
+        self.0 ^= self.0.wrapping_shl(17);
+        self.0.checked_rem(bound).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_opens_after_failures_in_a_row_and_probes_one_at_a_time() {
+        let mut breaker = Breaker::new(BreakerConfig::default(), 7);
+        for _ in 0..4 {
+            breaker.failure(0);
+        }
+        breaker.success();
+        for _ in 0..4 {
+            breaker.failure(0);
+        }
+        assert!(breaker.is_closed());
+        breaker.failure(0);
+        assert!(!breaker.is_closed());
+        assert!(!breaker.take_probe(49_999));
+        assert!(breaker.take_probe(100_000));
+        assert!(!breaker.take_probe(200_000), "one probe at a time");
+        breaker.success();
+        assert!(breaker.is_closed());
+    }
+
+    #[test]
+    fn pauses_grow_to_the_cap_and_no_further() {
+        let mut breaker = Breaker::new(BreakerConfig::default(), 99);
+        (0..5).for_each(|_| breaker.failure(0));
+        let mut now_us = 0;
+        let mut pauses = Vec::new();
+        for _ in 0..20 {
+            let start = now_us;
+            while !breaker.take_probe(now_us) {
+                now_us += 1_000;
+            }
+            pauses.push(now_us - start);
+            breaker.probe_failure(now_us);
+        }
+        assert!(pauses.iter().all(|pause| *pause <= 501_000), "{pauses:?}");
+        assert!(pauses.iter().skip(5).all(|pause| *pause >= 250_000), "{pauses:?}");
+    }
+}

@@ -1,0 +1,185 @@
+//! A decision that waits for the store: its one command, and what each reply or failure leads to.
+
+use std::sync::Arc;
+
+use crate::algorithm::Verdict;
+use crate::answer;
+use crate::decision::{Action, DecidedBy, Decision, LimitVerdict, Outcome, Report};
+use crate::engine::{Counted, Step};
+use crate::local_call::LocalCall;
+use crate::policy::{FailureMode, Limit, Policy, PolicySet};
+use crate::resp::{Reply, push_array_head, push_bulk};
+use crate::script;
+use crate::store::{Refusal, StoreFailure};
+
+/// One decision in flight.
+#[derive(Debug)]
+pub struct Call {
+    policies: Arc<PolicySet>,
+    policy: usize,
+    counted: Vec<Counted>,
+    form: Form,
+}
+
+/// How the script is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// By its SHA-1.
+    Cached,
+    /// By its SHA-1 again: another call on its way before this one brings the text.
+    CachedAgain,
+    /// By its text, once, after the store said that it does not know the SHA-1.
+    Whole { spared: bool },
+}
+
+impl Call {
+    pub(crate) fn new(policies: Arc<PolicySet>, policy: usize, counted: Vec<Counted>) -> Call {
+        Call { policies, policy, counted, form: Form::Cached }
+    }
+
+    /// Appends the command, marked with `tag`, which the reply echoes.
+    pub fn write(&self, tag: &str, out: &mut Vec<u8>) {
+        let (command, script): (&[u8], &str) = match self.form {
+            Form::Cached | Form::CachedAgain => (b"EVALSHA", script::DECIDE.sha1),
+            Form::Whole { .. } => (b"EVAL", script::DECIDE.text),
+        };
+        let keys = self.counted.len();
+        let arguments = keys.saturating_mul(script::ARGUMENTS_PER_CHARGE);
+        push_array_head(arguments.saturating_add(keys).saturating_add(4), out);
+        push_bulk(command, out);
+        push_bulk(script.as_bytes(), out);
+        push_bulk(itoa::Buffer::new().format(keys).as_bytes(), out);
+        self.counted.iter().for_each(|one| push_bulk(one.store_key.as_bytes(), out));
+        push_bulk(tag.as_bytes(), out);
+        let limits = self.policy().into_iter().flat_map(|policy| self.limits_of(policy));
+        limits.for_each(|limit| out.extend_from_slice(&limit.script_arguments));
+    }
+
+    /// The limits that count the request, of its policy.
+    fn limits_of<'p>(&self, policy: &'p Policy) -> impl Iterator<Item = &'p Limit> {
+        self.counted.iter().filter_map(|one| policy.limits.get(one.limit))
+    }
+
+    /// The keys that this decision counts under.
+    pub fn counted(&self) -> &[Counted] {
+        &self.counted
+    }
+
+    /// Goes on with the reply, or without one. A reply of another shape than the script's is a failure of the store.
+    pub fn resume(self, result: Result<Reply, StoreFailure>) -> Step {
+        match result.map(|reply| verdicts(&reply, &self.counted)) {
+            Ok(Some(verdicts)) => self.decided(&verdicts, DecidedBy::Store),
+            Ok(None) => self.failed(),
+            Err(StoreFailure::Refused(Refusal::NoScript)) => self.not_cached(),
+            Err(_) => self.failed(),
+        }
+    }
+
+    /// Nothing has run, so the same arguments may go out again; but a store that forgets what it was just given fails.
+    fn not_cached(self) -> Step {
+        let spared = match self.form {
+            Form::Cached => false,
+            Form::CachedAgain => true,
+            Form::Whole { .. } => return self.failed(),
+        };
+        Step::Call(Call { form: Form::Whole { spared }, ..self })
+    }
+
+    /// Whether the command carries the script's text.
+    pub fn is_upload(&self) -> bool {
+        matches!(self.form, Form::Whole { .. })
+    }
+
+    /// Another call brings the text: name the script by its SHA-1 once more. Does nothing a second time.
+    pub fn spare_upload(self) -> Call {
+        match self.form {
+            Form::Whole { spared: false } => Call { form: Form::CachedAgain, ..self },
+            _ => self,
+        }
+    }
+
+    fn failed(self) -> Step {
+        let policies = Arc::clone(&self.policies);
+        let Some(policy) = policies.policies.get(self.policy) else { return self.decided(&[], DecidedBy::Policy) };
+        let enforced: Vec<&str> =
+            self.limits_of(policy).filter(|limit| limit.enforce).map(|limit| limit.name.as_str()).collect();
+        let (action, outcome) = match policy.limits_on_store_failure {
+            FailureMode::Local => return Step::Local(LocalCall::new(self)),
+            // Limits that only measure never turn a request away.
+            FailureMode::Deny if !enforced.is_empty() => (answer::unavailable(&enforced), Outcome::Unavailable),
+            FailureMode::Allow | FailureMode::Deny => {
+                (Action::Forward { response_headers: Vec::new() }, Outcome::Allowed)
+            }
+        };
+        let report = self.report(None, outcome, DecidedBy::FailureMode, Vec::new());
+        Step::Decide(Decision { action, report })
+    }
+
+    /// Ends the decision with what each counted limit said.
+    pub(crate) fn decided(self, verdicts: &[LimitVerdict], decided_by: DecidedBy) -> Step {
+        let policies = Arc::clone(&self.policies);
+        let mode = policies.rate_limit_headers;
+        let Some(policy) = policies.policies.get(self.policy) else {
+            let action = Action::Forward { response_headers: Vec::new() };
+            return Step::Decide(Decision { action, report: Report::unlimited(None) });
+        };
+        let (denials, shadow_denials) = denials(policy, verdicts);
+        // Of several that wait equally long, the first of the file.
+        let denying = denials.iter().rev().max_by_key(|one| one.verdict.retry_us).map(|one| one.limit);
+        let (action, outcome) = match denying {
+            None => (answer::forward(mode, policy, verdicts), Outcome::Allowed),
+            Some(_) => (answer::too_many_requests(mode, policy, verdicts), Outcome::Denied),
+        };
+        let report = self.report(denying, outcome, decided_by, shadow_denials);
+        Step::Decide(Decision { action, report })
+    }
+
+    fn report(
+        &self,
+        limit: Option<usize>,
+        outcome: Outcome,
+        decided_by: DecidedBy,
+        shadow_denials: Vec<usize>,
+    ) -> Report {
+        Report { policy: Some(self.policy), limit, outcome, decided_by, shadow_denials }
+    }
+
+    pub(crate) fn policy(&self) -> Option<&Policy> {
+        self.policies.policies.get(self.policy)
+    }
+}
+
+/// The limits that deny, and those that only measure but would have denied.
+fn denials<'v>(policy: &Policy, verdicts: &'v [LimitVerdict]) -> (Vec<&'v LimitVerdict>, Vec<usize>) {
+    let denying = verdicts.iter().filter(|one| !one.verdict.admitted);
+    let (enforced, shadow): (Vec<_>, Vec<_>) =
+        denying.partition(|one| policy.limits.get(one.limit).is_some_and(|limit| limit.enforce));
+    (enforced, shadow.into_iter().map(|one| one.limit).collect())
+}
+
+/// Integers per limit in the script's reply.
+const NUMBERS_PER_LIMIT: usize = 4;
+
+/// The verdicts in the script's reply: the tag, then four integers for each limit.
+fn verdicts(reply: &Reply, counted: &[Counted]) -> Option<Vec<LimitVerdict>> {
+    let Reply::Array(elements) = reply else { return None };
+    let (_tag, numbers) = elements.split_first()?;
+    if numbers.len() != counted.len().checked_mul(NUMBERS_PER_LIMIT)? {
+        return None;
+    }
+    let numbers = numbers.iter().map(whole_number).collect::<Option<Vec<u64>>>()?;
+    let rows = numbers.chunks_exact(NUMBERS_PER_LIMIT).zip(counted);
+    rows.map(|(row, counted)| Some(LimitVerdict { limit: counted.limit, verdict: verdict(row)? })).collect()
+}
+
+fn whole_number(element: &Reply) -> Option<u64> {
+    match element {
+        Reply::Integer(number) => u64::try_from(*number).ok(),
+        _ => None,
+    }
+}
+
+fn verdict(row: &[u64]) -> Option<Verdict> {
+    let [admitted @ (0 | 1), remaining, reset_us, retry_us] = *row else { return None };
+    Some(Verdict { admitted: admitted == 1, remaining, reset_us, retry_us })
+}

@@ -1,0 +1,151 @@
+//! What was decided for a request: let it pass or answer it, and who decided why.
+
+use crate::algorithm::Verdict;
+
+/// The end of a decision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// What the host does.
+    pub action: Action,
+    /// What metrics, access log and headers say about it.
+    pub report: Report,
+}
+
+/// What the host does with the request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Let it pass, and add these fields to the response, beside the upstream's own.
+    Forward {
+        /// Name and value; names are lower case.
+        response_headers: Vec<Header>,
+    },
+    /// Do not let it pass: answer.
+    Answer(Answer),
+}
+
+/// A field name in lower case and its value.
+pub type Header = (&'static str, String);
+
+/// An answer for either kind of client.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The HTTP fields, content type included.
+    pub headers: Vec<Header>,
+    /// The HTTP content.
+    pub body: String,
+    /// What a gRPC client gets instead: status code and message.
+    pub grpc_status: GrpcStatus,
+    /// The message of the gRPC status.
+    pub grpc_message: String,
+}
+
+/// The gRPC status codes we use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrpcStatus {
+    /// 3: the request lacks a part of a key.
+    InvalidArgument = 3,
+    /// 8: a limit denies.
+    ResourceExhausted = 8,
+    /// 14: the store failed and the policy says deny.
+    Unavailable = 14,
+}
+
+/// Who decided, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Index of the policy, if one applied.
+    pub policy: Option<usize>,
+    /// Index of the limit that decided: the denying one with the longest wait, or the one whose key was missing.
+    pub limit: Option<usize>,
+    /// What came out.
+    pub outcome: Outcome,
+    /// Who decided.
+    pub decided_by: DecidedBy,
+    /// Indices of limits with `enforce: false` that would have denied.
+    pub shadow_denials: Vec<usize>,
+}
+
+impl Report {
+    /// No policy applies, or none of its limits does.
+    pub fn unlimited(policy: Option<usize>) -> Report {
+        Report {
+            policy,
+            limit: None,
+            outcome: Outcome::Allowed,
+            decided_by: DecidedBy::Policy,
+            shadow_denials: Vec::new(),
+        }
+    }
+}
+
+/// What came out of a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The request passes.
+    Allowed,
+    /// A limit denied it: 429.
+    Denied,
+    /// The store failed and the policy says deny: 503.
+    Unavailable,
+    /// The request lacks a part of a key: 400.
+    Rejected,
+}
+
+impl Outcome {
+    /// All of them, for hosts that define metrics beforehand.
+    pub const ALL: [Outcome; 4] = [Outcome::Allowed, Outcome::Denied, Outcome::Unavailable, Outcome::Rejected];
+
+    /// A word for metrics and logs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Outcome::Allowed => "allowed",
+            Outcome::Denied => "denied",
+            Outcome::Unavailable => "unavailable",
+            Outcome::Rejected => "rejected",
+        }
+    }
+}
+
+/// Who decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecidedBy {
+    /// The store, with global counters.
+    Store,
+    /// This instance's own limiter: the store failed.
+    Local,
+    /// The policy's failure mode: the store failed.
+    FailureMode,
+    /// The policy itself, without counting.
+    Policy,
+}
+
+impl DecidedBy {
+    /// All of them, for hosts that define metrics beforehand.
+    pub const ALL: [DecidedBy; 4] = [DecidedBy::Store, DecidedBy::Local, DecidedBy::FailureMode, DecidedBy::Policy];
+
+    /// A word for metrics and logs.
+    pub fn word(self) -> &'static str {
+        match self {
+            DecidedBy::Store => "store",
+            DecidedBy::Local => "local",
+            DecidedBy::FailureMode => "failure_mode",
+            DecidedBy::Policy => "policy",
+        }
+    }
+
+    /// Whether the decision was made without the store though it was wanted.
+    pub fn is_degraded(self) -> bool {
+        matches!(self, DecidedBy::Local | DecidedBy::FailureMode)
+    }
+}
+
+/// What one limit said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitVerdict {
+    /// Index of the limit in its policy.
+    pub limit: usize,
+    /// Whether it admits, what remains and when more comes.
+    pub verdict: Verdict,
+}

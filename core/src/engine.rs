@@ -1,0 +1,187 @@
+//! From a request to a decision, step by step: the host obeys each [`Step`] and resumes with what it got.
+
+use std::sync::Arc;
+
+use crate::answer;
+use crate::call::Call;
+use crate::decision::{Action, DecidedBy, Decision, Outcome, Report};
+use crate::identity::{AddressPrefixes, Attribute, IdentityHasher, KeyPart};
+use crate::local_call::LocalCall;
+use crate::normalize;
+use crate::policy::{Limit, MissingKey, Policy, PolicySet};
+use crate::route::RequestLine;
+
+/// What the host does next for a request.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Step {
+    /// Send the call's command to the store, then [`Call::resume`].
+    Call(Call),
+    /// Let the instance's own limiter decide, then [`LocalCall::resume`].
+    Local(LocalCall),
+    /// Done.
+    Decide(Decision),
+}
+
+/// Decides requests by one policy file.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    policies: Arc<PolicySet>,
+    line_needs: LineNeeds,
+}
+
+/// What the policies need of a request's first line and authority; the host need not look up the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineNeeds {
+    /// The method.
+    pub method: bool,
+    /// The authority.
+    pub authority: bool,
+    /// The target.
+    pub target: bool,
+}
+
+impl LineNeeds {
+    fn of(policies: &PolicySet) -> LineNeeds {
+        let has_part = |part: &KeyPart| {
+            policies.policies.iter().flat_map(|policy| &policy.limits).any(|limit| limit.key.contains(part))
+        };
+        let routes = &policies.routes;
+        LineNeeds {
+            method: routes.need_method() || has_part(&KeyPart::Method),
+            authority: routes.need_host() || has_part(&KeyPart::Host),
+            target: routes.need_path() || has_part(&KeyPart::Path),
+        }
+    }
+}
+
+/// A request with its policy, before its attributes are known.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    policy: Option<usize>,
+    method: String,
+    host: String,
+    path: String,
+}
+
+/// A limit that counts this request, and the store key it counts under.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// Index of the limit in its policy.
+    pub limit: usize,
+    /// Its key in the store.
+    pub store_key: String,
+}
+
+impl Engine {
+    /// An engine for a loaded policy file.
+    pub fn new(policies: PolicySet) -> Engine {
+        Engine { line_needs: LineNeeds::of(&policies), policies: Arc::new(policies) }
+    }
+
+    /// What of a request's line [`Engine::select`] needs.
+    pub fn line_needs(&self) -> LineNeeds {
+        self.line_needs
+    }
+
+    /// The policy file.
+    pub fn policies(&self) -> &PolicySet {
+        &self.policies
+    }
+
+    /// Finds the policy of a request: `authority` and `target` as they came, empty when missing or
+    /// [not needed](Engine::line_needs).
+    pub fn select(&self, method: &str, authority: &str, target: &str) -> Selection {
+        let (host, path) = (normalize::host(authority), normalize::path(target));
+        let line = RequestLine { method, host: &host, path: &path };
+        let policy = self.policies.routes.policy(line).or(self.policies.default_policy);
+        Selection { policy, method: method.to_owned(), host, path }
+    }
+
+    /// What the host must look up for the request, in this order.
+    pub fn attributes(&self, selection: &Selection) -> &[Attribute] {
+        self.policy(selection).map_or(&[], |policy| &policy.attributes)
+    }
+
+    fn policy(&self, selection: &Selection) -> Option<&Policy> {
+        self.policies.policies.get(selection.policy?)
+    }
+
+    /// Begins the decision. `values` are those of [`Engine::attributes`], in their order; `None` for what is missing.
+    pub fn begin(&self, selection: &Selection, values: &[Option<Vec<u8>>]) -> Step {
+        let (Some(index), Some(policy)) = (selection.policy, self.policy(selection)) else {
+            return unlimited(None);
+        };
+        let mut counted = Vec::with_capacity(policy.limits.len());
+        for (position, limit) in policy.limits.iter().enumerate() {
+            let lookup = Lookup { selection, policy, values, prefixes: self.policies.address_prefixes };
+            match (lookup.store_key(limit), limit.on_missing_key) {
+                (Ok(store_key), _) => counted.push(Counted { limit: position, store_key }),
+                (Err(_), MissingKey::Skip) => {}
+                // A limit that only measures never turns a request away.
+                (Err(_), MissingKey::Reject) if !limit.enforce => {}
+                (Err(part), MissingKey::Reject) => return rejected(index, position, part),
+            }
+        }
+        if counted.is_empty() {
+            return unlimited(Some(index));
+        }
+        Step::Call(Call::new(Arc::clone(&self.policies), index, counted))
+    }
+}
+
+fn unlimited(policy: Option<usize>) -> Step {
+    let action = Action::Forward { response_headers: Vec::new() };
+    Step::Decide(Decision { action, report: Report::unlimited(policy) })
+}
+
+fn rejected(policy: usize, limit: usize, part: &KeyPart) -> Step {
+    let report = Report {
+        policy: Some(policy),
+        limit: Some(limit),
+        outcome: Outcome::Rejected,
+        decided_by: DecidedBy::Policy,
+        shadow_denials: Vec::new(),
+    };
+    Step::Decide(Decision { action: answer::missing_key(part), report })
+}
+
+struct Lookup<'a> {
+    selection: &'a Selection,
+    policy: &'a Policy,
+    values: &'a [Option<Vec<u8>>],
+    prefixes: AddressPrefixes,
+}
+
+impl Lookup<'_> {
+    /// The store key of the limit for this request, or the part that is missing. The identity is the hash tag, so that
+    /// all limits of one identity share a cluster slot.
+    fn store_key<'l>(&self, limit: &'l Limit) -> Result<String, &'l KeyPart> {
+        let mut hasher = IdentityHasher::default();
+        for part in &limit.key {
+            hasher.push(part, &self.value(part).ok_or(part)?);
+        }
+        let identity = hasher.finish();
+        Ok(format!("{}{{{}}}", limit.store_key_prefix, identity.0))
+    }
+
+    fn value(&self, part: &KeyPart) -> Option<Vec<u8>> {
+        match part {
+            KeyPart::Method => Some(self.selection.method.clone().into_bytes()),
+            KeyPart::Host => Some(self.selection.host.clone().into_bytes()).filter(|host| !host.is_empty()),
+            KeyPart::Path => Some(self.selection.path.clone().into_bytes()),
+            KeyPart::Constant(text) => Some(text.clone().into_bytes()),
+            KeyPart::Header(_) | KeyPart::Metadata(_) => self.attribute(part).filter(|value| !value.is_empty()),
+            KeyPart::ClientAddress => {
+                let text = self.attribute(part)?;
+                self.prefixes.network(std::str::from_utf8(&text).ok()?).map(String::into_bytes)
+            }
+        }
+    }
+
+    fn attribute(&self, part: &KeyPart) -> Option<Vec<u8>> {
+        let wanted = part.attribute()?;
+        let position = self.policy.attributes.iter().position(|attribute| *attribute == wanted)?;
+        self.values.get(position)?.clone()
+    }
+}

@@ -1,0 +1,161 @@
+//! The configuration of one gateway: how it reaches the store and how it bears its absence. It differs by host, so it
+//! stands beside the policy: `{ "host": { … }, "policy": { … } }`.
+
+use crate::policy::PolicySet;
+use crate::policy::error::PolicyErrors;
+use crate::policy::load::LoadOptions;
+use crate::policy::names::is_header_name;
+use crate::policy::node::Node;
+use crate::policy::reader::Place;
+use crate::policy::units::duration_us;
+
+/// How this gateway reaches the store and limits without it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostConfig {
+    /// Envoy: the cluster that leads to the store through the tunnel.
+    pub store_cluster: String,
+    /// No request waits longer for the store, in microseconds.
+    pub deadline_us: u64,
+    /// Sets of the local limiter's table; each holds up to eight clients.
+    pub local_sets: u32,
+    /// The part of each limit that this instance grants when it limits by itself.
+    pub local_share: f64,
+    /// A response header that marks degraded decisions, if any.
+    pub degraded_header: Option<String>,
+    /// With this many commands in flight, further ones may go out together after the next reply.
+    pub coalesce_above: usize,
+}
+
+impl Default for HostConfig {
+    fn default() -> HostConfig {
+        HostConfig {
+            store_cluster: "lockkeeper_store".into(),
+            deadline_us: 50_000,
+            local_sets: 4096,
+            local_share: 1.0,
+            degraded_header: None,
+            coalesce_above: 4,
+        }
+    }
+}
+
+/// The whole plugin configuration.
+#[derive(Clone, Debug)]
+pub struct PluginConfig {
+    /// How this gateway reaches the store.
+    pub host: HostConfig,
+    /// What is enforced.
+    pub policies: PolicySet,
+}
+
+impl PluginConfig {
+    /// Loads `{ "host": { … }, "policy": { … } }`.
+    ///
+    /// # Errors
+    /// Every fault of both parts.
+    pub fn from_json(json: &[u8]) -> Result<PluginConfig, PolicyErrors> {
+        let mut errors = PolicyErrors::default();
+        let config = match Node::parse(json) {
+            Ok(node) => read(&Place::root(&node), &mut errors),
+            Err(error) => {
+                errors.push("$", format!("what cannot be read as JSON ({error})"), "an object with host and policy");
+                None
+            }
+        };
+        errors.or(config)
+    }
+}
+
+fn read(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<PluginConfig> {
+    let object = place.object(errors, "an object with host and policy")?;
+    let host = object.optional("host").map_or(Some(HostConfig::default()), |place| read_host(&place, errors));
+    let options = LoadOptions { local_share: host.as_ref().map_or(1.0, |host| host.local_share) };
+    let policies = object.required("policy", errors, "the policy file").and_then(|place| {
+        PolicySet::from_place(&place, options).map_err(|mut found| errors.0.append(&mut found.0)).ok()
+    });
+    object.finish(errors, &["host", "policy"]);
+    Some(PluginConfig { host: host?, policies: policies? })
+}
+
+const HOST_FIELDS: [&str; 5] = ["store_cluster", "deadline", "local", "degraded_header", "coalesce_above"];
+const LOCAL_SETS_MAX: u64 = 65_536;
+const COALESCE_ABOVE_MAX: u64 = 1_000_000;
+const DEADLINE_MAX_US: u64 = 10_000_000;
+
+fn read_host(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<HostConfig> {
+    let object = place.object(errors, "an object: how this gateway reaches the store")?;
+    let defaults = HostConfig::default();
+    let store_cluster =
+        object.optional("store_cluster").map_or(Some(defaults.store_cluster), |place| cluster(&place, errors));
+    let deadline_us = object.optional("deadline").map_or(Some(defaults.deadline_us), |place| deadline(&place, errors));
+    let degraded_header = match object.optional("degraded_header") {
+        None => Some(None),
+        Some(place) => header_name(&place, errors).map(Some),
+    };
+    let coalesce_above = match object.optional("coalesce_above") {
+        None => Some(defaults.coalesce_above),
+        Some(place) => place.whole(errors, 1..=COALESCE_ABOVE_MAX, "").and_then(|count| usize::try_from(count).ok()),
+    };
+    let local = (defaults.local_sets, defaults.local_share);
+    let local = object.optional("local").map_or(Some(local), |place| read_local(&place, local, errors));
+    object.finish(errors, &HOST_FIELDS);
+    let (local_sets, local_share) = local?;
+    Some(HostConfig {
+        store_cluster: store_cluster?,
+        deadline_us: deadline_us?,
+        local_sets,
+        local_share,
+        degraded_header: degraded_header?,
+        coalesce_above: coalesce_above?,
+    })
+}
+
+fn deadline(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<u64> {
+    let us = duration_us(place, errors)?;
+    if us > DEADLINE_MAX_US {
+        place.reject(errors, "at most \"10s\", for a request waits no longer than its client does");
+        return None;
+    }
+    Some(us)
+}
+
+fn read_local(place: &Place<'_>, defaults: (u32, f64), errors: &mut PolicyErrors) -> Option<(u32, f64)> {
+    let object = place.object(errors, "an object with sets and share")?;
+    let sets = match object.optional("sets") {
+        None => Some(defaults.0),
+        Some(place) => place.whole(errors, 1..=LOCAL_SETS_MAX, "").and_then(|sets| u32::try_from(sets).ok()),
+    };
+    let share = object.optional("share").map_or(Some(defaults.1), |place| share(&place, errors));
+    object.finish(errors, &["sets", "share"]);
+    Some((sets?, share?))
+}
+
+fn share(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<f64> {
+    match place.node {
+        Node::Number(share) if *share > 0.0 && *share <= 1.0 => Some(*share),
+        _ => {
+            place.reject(errors, "a number above 0 and at most 1");
+            None
+        }
+    }
+}
+
+fn cluster(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<String> {
+    let expected = "the name of a cluster";
+    let text = place.text(errors, expected)?;
+    if text.is_empty() || text.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
+        place.reject(errors, expected);
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+fn header_name(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<String> {
+    let expected = "the name of a response header";
+    let text = place.text(errors, expected)?;
+    if !is_header_name(text) {
+        place.reject(errors, expected);
+        return None;
+    }
+    Some(text.to_ascii_lowercase())
+}

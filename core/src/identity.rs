@@ -1,0 +1,217 @@
+//! Who is being limited: typed key parts, encoded injectively and hashed to a fixed length, so that the user's text
+//! never reaches a key's name and no two identities collide.
+
+use std::net::IpAddr;
+
+use ipnet::{Ipv4Net, Ipv6Net};
+use sha2::{Digest, Sha256};
+
+/// A value that the host looks up for a request before a decision begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attribute {
+    /// The client's address as text, with or without a port.
+    ClientAddress,
+    /// A request header by its lower-case name; several lines are joined by `,` in their order (RFC 9110 §5.3).
+    Header(String),
+    /// A scalar of the host's request metadata, such as a verified claim: filter name, then the path inside.
+    Metadata(Vec<String>),
+}
+
+/// One part of a limit's key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyPart {
+    /// The client's network: its address cut to the configured prefix.
+    ClientAddress,
+    /// A request header.
+    Header(String),
+    /// Request metadata, verified by the host.
+    Metadata(Vec<String>),
+    /// The request method.
+    Method,
+    /// The normalised host.
+    Host,
+    /// The normalised path.
+    Path,
+    /// The same text for every request.
+    Constant(String),
+}
+
+impl KeyPart {
+    /// What the host must look up for this part, if anything.
+    pub fn attribute(&self) -> Option<Attribute> {
+        match self {
+            KeyPart::ClientAddress => Some(Attribute::ClientAddress),
+            KeyPart::Header(name) => Some(Attribute::Header(name.clone())),
+            KeyPart::Metadata(path) => Some(Attribute::Metadata(path.clone())),
+            KeyPart::Method | KeyPart::Host | KeyPart::Path | KeyPart::Constant(_) => None,
+        }
+    }
+
+    /// The part as policy files write it.
+    pub fn text(&self) -> String {
+        match self {
+            KeyPart::ClientAddress => "client_address".into(),
+            KeyPart::Header(name) => format!("header:{name}"),
+            KeyPart::Metadata(path) => format!("metadata:{}", path.join(".")),
+            KeyPart::Method => "method".into(),
+            KeyPart::Host => "host".into(),
+            KeyPart::Path => "path".into(),
+            KeyPart::Constant(text) => format!("constant:{text}"),
+        }
+    }
+
+    /// Kinds never change their number: they are part of every stored key.
+    fn kind(&self) -> u8 {
+        match self {
+            KeyPart::ClientAddress => 1,
+            KeyPart::Header(_) => 2,
+            KeyPart::Metadata(_) => 3,
+            KeyPart::Method => 4,
+            KeyPart::Host => 5,
+            KeyPart::Path => 6,
+            KeyPart::Constant(_) => 7,
+        }
+    }
+}
+
+/// How many leading bits of a client's address identify it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressPrefixes {
+    /// 0 to 32.
+    pub ipv4: u8,
+    /// 0 to 128. One subscriber usually holds a /64.
+    pub ipv6: u8,
+}
+
+impl Default for AddressPrefixes {
+    fn default() -> AddressPrefixes {
+        AddressPrefixes { ipv4: 32, ipv6: 64 }
+    }
+}
+
+impl AddressPrefixes {
+    /// The network of an address given as text (`192.0.2.1`, `192.0.2.1:80`, `[2001:db8::1]:80`), in one spelling.
+    /// IPv4-mapped IPv6 addresses are IPv4. `None` when the text is no address.
+    pub fn network(&self, text: &str) -> Option<String> {
+        match parse_address(text.trim())?.to_canonical() {
+            IpAddr::V4(address) => Ipv4Net::new(address, self.ipv4).ok().map(|net| net.trunc().to_string()),
+            IpAddr::V6(address) => Ipv6Net::new(address, self.ipv6).ok().map(|net| net.trunc().to_string()),
+        }
+    }
+}
+
+fn parse_address(text: &str) -> Option<IpAddr> {
+    let bare = text.strip_prefix('[').map_or(text, |rest| rest.split(']').next().unwrap_or(rest));
+    let without_zone = bare.split('%').next().unwrap_or(bare);
+    without_zone
+        .parse()
+        .ok()
+        .or_else(|| without_zone.rsplit_once(':')?.0.parse::<std::net::Ipv4Addr>().ok().map(IpAddr::V4))
+}
+
+/// The hash of one identity: 32 lower-case hex digits of SHA-256 over its typed, length-prefixed parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity(pub String);
+
+/// Collects the parts of one identity.
+#[derive(Clone, Default)]
+pub struct IdentityHasher {
+    hasher: Sha256,
+}
+
+impl IdentityHasher {
+    /// Adds one part and its value. The header's or metadata's name is part of it: `header:a` never equals `header:b`.
+    /// Other hosts' implementations follow `tests/vectors/store_keys.json`: the kind's byte; a header's name, or the
+    /// number of a metadata path's steps (8 bytes, least first) and each step; the value. Texts follow their length in
+    /// 8 bytes, least first.
+    pub fn push(&mut self, part: &KeyPart, value: &[u8]) {
+        self.hasher.update([part.kind()]);
+        match part {
+            KeyPart::Header(name) => self.push_sized(name.as_bytes()),
+            KeyPart::Metadata(path) => {
+                self.push_count(path.len());
+                path.iter().for_each(|step| self.push_sized(step.as_bytes()));
+            }
+            _ => {}
+        }
+        self.push_sized(value);
+    }
+
+    fn push_sized(&mut self, bytes: &[u8]) {
+        self.push_count(bytes.len());
+        self.hasher.update(bytes);
+    }
+
+    fn push_count(&mut self, count: usize) {
+        self.hasher.update(u64::try_from(count).unwrap_or(u64::MAX).to_le_bytes());
+    }
+
+    /// The finished identity.
+    pub fn finish(self) -> Identity {
+        Identity(hex(self.hasher.finalize().iter().take(16)))
+    }
+}
+
+/// Eight hex digits that change when the meaning of a limit changes: its algorithm, window and key.
+pub fn meaning(texts: &[String]) -> String {
+    let mut hasher = IdentityHasher::default();
+    texts.iter().for_each(|text| hasher.push_sized(text.as_bytes()));
+    hex(hasher.hasher.finalize().iter().take(4))
+}
+
+fn hex<'a>(bytes: impl Iterator<Item = &'a u8>) -> String {
+    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
+    bytes.flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_client_has_one_network_whatever_the_spelling() {
+        let prefixes = AddressPrefixes::default();
+        let rows = [
+            ("192.0.2.1", Some("192.0.2.1/32")),
+            ("192.0.2.1:4711", Some("192.0.2.1/32")),
+            ("::ffff:192.0.2.1", Some("192.0.2.1/32")),
+            ("[::ffff:c000:201]:80", Some("192.0.2.1/32")),
+            ("2001:DB8:0:0:1::1", Some("2001:db8::/64")),
+            ("[2001:db8::2]:443", Some("2001:db8::/64")),
+            ("fe80::1%eth0", Some("fe80::/64")),
+            ("/run/envoy.sock", None),
+            ("", None),
+            ("192.0.2.300", None),
+        ];
+        for (text, network) in rows {
+            assert_eq!(prefixes.network(text).as_deref(), network, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn parts_cannot_be_shifted_into_each_other() {
+        let header = |name: &str| KeyPart::Header(name.into());
+        let identity = |parts: &[(KeyPart, &str)]| {
+            let mut hasher = IdentityHasher::default();
+            parts.iter().for_each(|(part, value)| hasher.push(part, value.as_bytes()));
+            hasher.finish()
+        };
+        let all = [
+            identity(&[(header("a"), "bc"), (header("d"), "")]),
+            identity(&[(header("a"), "b"), (header("d"), "c")]),
+            identity(&[(header("ab"), "c"), (header("d"), "")]),
+            identity(&[(header("a"), "bc"), (KeyPart::Method, "")]),
+            identity(&[(header("a"), "bc")]),
+            identity(&[(KeyPart::Metadata(vec!["a".into()]), "bc")]),
+            identity(&[(KeyPart::Metadata(vec!["a".into(), "b".into()]), "c")]),
+            identity(&[(KeyPart::Constant("a".into()), "{}\0")]),
+            identity(&[(KeyPart::Metadata(vec!["a".into()]), "b"), (KeyPart::ClientAddress, "")]),
+            identity(&[(KeyPart::Metadata(vec!["a".into(), "b".into()]), "\0")]),
+            identity(&[]),
+        ];
+        for (index, one) in all.iter().enumerate() {
+            assert_eq!(one.0.len(), 32);
+            assert!(all.iter().skip(index + 1).all(|other| other != one), "row {index}");
+        }
+    }
+}

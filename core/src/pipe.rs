@@ -1,0 +1,494 @@
+//! One persistent, pipelined connection to the store, as a value: commands out in order, replies matched to them in
+//! order and by tag, deadlines, reconnection and the breaker. The host moves the bytes and keeps the time.
+
+use std::collections::VecDeque;
+
+use crate::breaker::{Breaker, BreakerConfig};
+use crate::resp::{Decoder, Reply, encode_command};
+use crate::script;
+use crate::store::{Refusal, StoreFailure};
+
+/// The pipe's settings.
+#[derive(Clone, Debug)]
+pub struct PipeConfig {
+    /// With at least this many commands in flight, further ones wait for the next reply and go out together…
+    pub coalesce_above: usize,
+    /// …as long as the store is this near: the shortest recent round trip, in microseconds. Waiting costs up to one
+    /// round trip, which is less than what single writes cost only when the store is close.
+    pub coalesce_round_trip_max_us: u64,
+    /// The most commands in flight, expired ones included. Above it calls are not sent.
+    pub in_flight_max: usize,
+    /// How long a probe may take, in microseconds.
+    pub probe_deadline_us: u64,
+    /// An expired command that stays unanswered for this long means that the connection is stuck: it is replaced.
+    pub stuck_after_us: u64,
+    /// The first and the longest pause between attempts to connect, in microseconds.
+    pub reconnect_pause_us: (u64, u64),
+    /// The key that probes write.
+    pub probe_key: String,
+    /// The breaker's settings.
+    pub breaker: BreakerConfig,
+}
+
+/// What the host must do for the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connect {
+    /// Nothing.
+    No,
+    /// Open it, and before [`Pipe::maintain`] is called again, call [`Pipe::opened`] or [`Pipe::closed`].
+    Open,
+    /// Close it, and before [`Pipe::maintain`] is called again, call [`Pipe::closed`].
+    Close,
+}
+
+/// When the host asks for output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// Right after a call was submitted: it may wait for others.
+    Submitted,
+    /// After a reply or on a tick: whatever has gathered goes out.
+    Flush,
+}
+
+/// A settled command: who waited, and what came of it.
+#[derive(Debug, PartialEq)]
+pub struct Settled<T> {
+    /// What the host parked.
+    pub waiter: T,
+    /// The reply, or why there is none.
+    pub result: Result<Reply, StoreFailure>,
+    /// Microseconds since it was submitted.
+    pub elapsed_us: u64,
+}
+
+/// Counts since the pipe was made, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PipeCounts {
+    /// Connections opened.
+    pub opened: u64,
+    /// Connections closed, by either side, and attempts to open one that failed.
+    pub closed: u64,
+    /// Replies that did not belong to the command at the head of the queue, and bytes that were no reply.
+    pub desyncs: u64,
+    /// Replies that came after their request had been answered.
+    pub late: u64,
+}
+
+/// The pipe. `T` is what the host parks per command.
+#[derive(Debug)]
+pub struct Pipe<T> {
+    config: PipeConfig,
+    connection: Connection,
+    wanted: bool,
+    /// Not written yet, with their bytes.
+    queued: VecDeque<(Slot<T>, Vec<u8>)>,
+    /// Written, in the order of their replies.
+    in_flight: VecDeque<Slot<T>>,
+    round_trip: ShortestRoundTrip,
+    decoder: Decoder,
+    breaker: Breaker,
+    tag_prefix: u32,
+    tags: u32,
+    uploaded_at_us: Option<u64>,
+    counts: PipeCounts,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Connection {
+    Closed { retry_at_us: u64, pause_us: u64 },
+    Open { pause_us: u64 },
+    Broken { pause_us: u64 },
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    tag: String,
+    waiter: Waiter<T>,
+    submitted_us: u64,
+    deadline_us: u64,
+}
+
+#[derive(Debug)]
+enum Waiter<T> {
+    Call(T),
+    Probe,
+    Expired,
+}
+
+impl<T> Pipe<T> {
+    /// A closed pipe. `seed` is random: it makes tags differ between pipes and spreads the probes.
+    pub fn new(config: PipeConfig, seed: u64) -> Pipe<T> {
+        let breaker = Breaker::new(config.breaker, seed);
+        let pause_us = config.reconnect_pause_us.0;
+        Pipe {
+            config,
+            connection: Connection::Closed { retry_at_us: 0, pause_us },
+            wanted: false,
+            queued: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            round_trip: ShortestRoundTrip::default(),
+            decoder: Decoder::default(),
+            breaker,
+            tag_prefix: (seed >> 32) as u32,
+            tags: seed as u32,
+            uploaded_at_us: None,
+            counts: PipeCounts::default(),
+        }
+    }
+
+    /// Queues one command, written by `write(waiter, tag, out)`; gives `waiter` back when it cannot be sent soon. A
+    /// call that comes while the connection is about to open waits for it.
+    pub fn submit(
+        &mut self,
+        waiter: T,
+        now_us: u64,
+        deadline_us: u64,
+        write: impl FnOnce(&T, &str, &mut Vec<u8>),
+    ) -> Result<(), T> {
+        self.wanted = true;
+        if !self.accepts_calls(now_us) || deadline_us <= now_us {
+            return Err(waiter);
+        }
+        let tag = self.next_tag();
+        let mut bytes = Vec::new();
+        write(&waiter, &tag, &mut bytes);
+        self.queued.push_back((Slot { tag, waiter: Waiter::Call(waiter), submitted_us: now_us, deadline_us }, bytes));
+        Ok(())
+    }
+
+    /// Whether a call that the store answered with NOSCRIPT should carry the script's text. Of many that were in flight
+    /// together one does: the others go out behind it on the same connection and find it loaded.
+    pub fn takes_upload(&mut self, now_us: u64) -> bool {
+        let pause_us = self.config.probe_deadline_us;
+        let is_due = self.uploaded_at_us.is_none_or(|at_us| now_us.saturating_sub(at_us) >= pause_us);
+        if is_due {
+            self.uploaded_at_us = Some(now_us);
+        }
+        is_due
+    }
+
+    fn accepts_calls(&self, now_us: u64) -> bool {
+        let connected = match self.connection {
+            Connection::Open { .. } => true,
+            Connection::Closed { retry_at_us, .. } => retry_at_us <= now_us,
+            Connection::Broken { .. } => false,
+        };
+        connected && self.breaker.is_closed() && self.unanswered() < self.config.in_flight_max
+    }
+
+    fn next_tag(&mut self) -> String {
+        self.tags = self.tags.wrapping_add(1);
+        let number = u64::from(self.tag_prefix) << 32 | u64::from(self.tags);
+        let nibble = |place: u32| (number >> place.saturating_mul(4)) as u32 & 0xf;
+        (0..16).rev().filter_map(|place| char::from_digit(nibble(place), 16)).collect()
+    }
+
+    /// The bytes to send now, in one write. Empty when there are none or when they should wait for others.
+    pub fn output(&mut self, moment: Moment) -> Vec<u8> {
+        if !self.is_open() || (moment == Moment::Submitted && self.coalesces()) {
+            return Vec::new();
+        }
+        let mut output = Vec::new();
+        for (slot, mut bytes) in self.queued.drain(..) {
+            if output.is_empty() {
+                output = bytes;
+            } else {
+                output.append(&mut bytes);
+            }
+            self.in_flight.push_back(slot);
+        }
+        output
+    }
+
+    fn coalesces(&self) -> bool {
+        self.in_flight.len() >= self.config.coalesce_above
+            && self.round_trip.shortest_us() <= self.config.coalesce_round_trip_max_us
+    }
+
+    /// Takes received bytes and returns what they settled. A connection that is not open is not listened to.
+    pub fn received(&mut self, bytes: &[u8], now_us: u64) -> Vec<Settled<T>> {
+        let mut settled = Vec::new();
+        if self.is_open() {
+            self.decoder.extend(bytes);
+        }
+        while self.is_open() {
+            match self.decoder.next_reply() {
+                Ok(None) => break,
+                Ok(Some(reply)) if self.answers_head(&reply) => {
+                    let is_demoted = is_read_only(&reply);
+                    settled.extend(self.settle_head(reply, now_us));
+                    if is_demoted {
+                        settled.extend(self.break_connection(now_us));
+                    }
+                }
+                Ok(Some(_)) | Err(_) => {
+                    self.counts.desyncs = self.counts.desyncs.saturating_add(1);
+                    settled.extend(self.break_connection(now_us));
+                }
+            }
+        }
+        settled
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.connection, Connection::Open { .. })
+    }
+
+    /// A script's reply echoes the tag first; an error reply carries none and keeps its place.
+    fn answers_head(&self, reply: &Reply) -> bool {
+        match (self.in_flight.front(), reply) {
+            (None, _) => false,
+            (Some(_), Reply::Error(_)) => true,
+            (Some(slot), Reply::Array(elements)) => {
+                matches!(elements.first(), Some(Reply::BulkString(tag)) if tag.as_slice() == slot.tag.as_bytes())
+            }
+            (Some(_), _) => false,
+        }
+    }
+
+    fn settle_head(&mut self, reply: Reply, now_us: u64) -> Option<Settled<T>> {
+        let slot = self.in_flight.pop_front()?;
+        let elapsed_us = now_us.saturating_sub(slot.submitted_us);
+        self.round_trip.measured(elapsed_us, now_us);
+        // A connection that has answered starts over with the short pause when it closes.
+        self.connection = Connection::Open { pause_us: self.config.reconnect_pause_us.0 };
+        let result = match reply {
+            Reply::Error(text) => Err(StoreFailure::of_error(&text)),
+            reply => Ok(reply),
+        };
+        match slot.waiter {
+            Waiter::Call(waiter) => {
+                self.count_call(&result, now_us);
+                Some(Settled { waiter, result, elapsed_us })
+            }
+            Waiter::Probe => {
+                self.count_probe(&result, now_us);
+                None
+            }
+            Waiter::Expired => {
+                self.counts.late = self.counts.late.saturating_add(1);
+                None
+            }
+        }
+    }
+
+    /// NOSCRIPT is an answer like any other: the store is well.
+    fn count_call(&mut self, result: &Result<Reply, StoreFailure>, now_us: u64) {
+        match result {
+            Ok(_) | Err(StoreFailure::Refused(Refusal::NoScript)) => self.breaker_success(),
+            Err(_) => self.breaker.failure(now_us),
+        }
+    }
+
+    fn count_probe(&mut self, result: &Result<Reply, StoreFailure>, now_us: u64) {
+        match result {
+            Ok(_) => self.breaker.success(),
+            Err(_) => self.breaker.probe_failure(now_us),
+        }
+    }
+
+    /// An answer to a call sent before the breaker opened does not close it; the probe does.
+    fn breaker_success(&mut self) {
+        if self.breaker.is_closed() {
+            self.breaker.success();
+        }
+    }
+
+    /// Settles what has passed its deadline. What was written keeps its slot, for the reply may still come; what was
+    /// not is never sent.
+    pub fn expire(&mut self, now_us: u64) -> Vec<Settled<T>> {
+        let mut settled = Vec::new();
+        for slot in &mut self.in_flight {
+            if slot.deadline_us <= now_us {
+                let waiter = std::mem::replace(&mut slot.waiter, Waiter::Expired);
+                let elapsed_us = now_us.saturating_sub(slot.submitted_us);
+                settled.extend(self.breaker.settle_failed(waiter, StoreFailure::Unknown, elapsed_us, now_us));
+            }
+        }
+        let (expired, waiting) =
+            std::mem::take(&mut self.queued).into_iter().partition(|(slot, _)| slot.deadline_us <= now_us);
+        self.queued = waiting;
+        let expired: VecDeque<_> = expired;
+        settled.extend(expired.into_iter().filter_map(|(slot, _)| {
+            let elapsed_us = now_us.saturating_sub(slot.submitted_us);
+            self.breaker.settle_failed(slot.waiter, StoreFailure::NotSent, elapsed_us, now_us)
+        }));
+        settled
+    }
+
+    /// Keeps the connection: call it on every tick, then do what it says.
+    pub fn maintain(&mut self, now_us: u64) -> Connect {
+        match self.connection {
+            Connection::Closed { retry_at_us, .. } if self.wanted && retry_at_us <= now_us => Connect::Open,
+            Connection::Closed { .. } => Connect::No,
+            Connection::Broken { .. } => Connect::Close,
+            Connection::Open { .. } if self.is_stuck(now_us) => Connect::Close,
+            Connection::Open { .. } => {
+                self.probe(now_us);
+                Connect::No
+            }
+        }
+    }
+
+    fn is_stuck(&self, now_us: u64) -> bool {
+        let stuck = |slot: &Slot<T>| slot.deadline_us.saturating_add(self.config.stuck_after_us) <= now_us;
+        self.in_flight.front().is_some_and(stuck)
+    }
+
+    fn probe(&mut self, now_us: u64) {
+        if !self.breaker.take_probe(now_us) {
+            return;
+        }
+        let tag = self.next_tag();
+        let arguments: [&[u8]; 5] =
+            [b"EVAL", script::PROBE.text.as_bytes(), b"1", self.config.probe_key.as_bytes(), tag.as_bytes()];
+        let mut bytes = Vec::new();
+        encode_command(&arguments, &mut bytes);
+        let deadline_us = now_us.saturating_add(self.config.probe_deadline_us);
+        self.queued.push_back((Slot { tag, waiter: Waiter::Probe, submitted_us: now_us, deadline_us }, bytes));
+    }
+
+    /// The connection is open.
+    pub fn opened(&mut self) {
+        let (Connection::Closed { pause_us, .. } | Connection::Open { pause_us } | Connection::Broken { pause_us }) =
+            self.connection;
+        self.counts.opened = self.counts.opened.saturating_add(1);
+        self.connection = Connection::Open { pause_us };
+    }
+
+    /// The connection is gone, or could not be opened: everything in flight has an unknown outcome.
+    pub fn closed(&mut self, now_us: u64) -> Vec<Settled<T>> {
+        let pause_us = self.pause_us();
+        self.counts.closed = self.counts.closed.saturating_add(1);
+        self.connection =
+            Connection::Closed { retry_at_us: now_us.saturating_add(pause_us), pause_us: self.longer(pause_us) };
+        self.abandon_all(now_us)
+    }
+
+    fn pause_us(&self) -> u64 {
+        let (Connection::Closed { pause_us, .. } | Connection::Open { pause_us } | Connection::Broken { pause_us }) =
+            self.connection;
+        pause_us
+    }
+
+    fn longer(&self, pause_us: u64) -> u64 {
+        pause_us.saturating_mul(2).min(self.config.reconnect_pause_us.1)
+    }
+
+    fn break_connection(&mut self, now_us: u64) -> Vec<Settled<T>> {
+        self.connection = Connection::Broken { pause_us: self.pause_us() };
+        self.abandon_all(now_us)
+    }
+
+    /// What had not been written yet was certainly not sent.
+    fn abandon_all(&mut self, now_us: u64) -> Vec<Settled<T>> {
+        self.decoder.clear();
+        let sent = std::mem::take(&mut self.in_flight).into_iter().map(|slot| (slot, StoreFailure::Unknown));
+        let queued = std::mem::take(&mut self.queued).into_iter().map(|(slot, _)| (slot, StoreFailure::NotSent));
+        sent.chain(queued)
+            .filter_map(|(slot, failure)| {
+                let elapsed_us = now_us.saturating_sub(slot.submitted_us);
+                self.breaker.settle_failed(slot.waiter, failure, elapsed_us, now_us)
+            })
+            .collect()
+    }
+
+    /// How long the host may sleep before the next tick, in microseconds.
+    pub fn tick_us(&self) -> u64 {
+        let unexpired = self.in_flight.iter().any(|slot| !matches!(slot.waiter, Waiter::Expired));
+        let waiting = unexpired || !self.queued.is_empty();
+        match self.connection {
+            _ if waiting => TICK_IN_FLIGHT_US,
+            Connection::Open { .. } if self.breaker.is_closed() && self.in_flight.is_empty() => TICK_IDLE_US,
+            Connection::Closed { .. } if !self.wanted => TICK_IDLE_US,
+            _ => TICK_RECOVERING_US,
+        }
+    }
+
+    /// Whether every call goes out: the connection is open and the breaker closed.
+    pub fn is_healthy(&self) -> bool {
+        self.is_open() && self.breaker.is_closed()
+    }
+
+    /// Whether the breaker lets calls pass.
+    pub fn breaker_is_closed(&self) -> bool {
+        self.breaker.is_closed()
+    }
+
+    /// Commands whose reply has not come: queued, in flight and expired ones.
+    pub fn unanswered(&self) -> usize {
+        self.in_flight.len().saturating_add(self.queued.len())
+    }
+
+    /// Counts since the pipe was made.
+    pub fn counts(&self) -> PipeCounts {
+        self.counts
+    }
+}
+
+/// A demoted primary keeps the connection and refuses writes for ever: only a new connection can find its successor.
+fn is_read_only(reply: &Reply) -> bool {
+    matches!(reply, Reply::Error(text) if StoreFailure::of_error(text) == StoreFailure::Refused(Refusal::ReadOnly))
+}
+
+impl Breaker {
+    /// Counts a failed command and hands its waiter back, if one still waits.
+    fn settle_failed<T>(
+        &mut self,
+        waiter: Waiter<T>,
+        failure: StoreFailure,
+        elapsed_us: u64,
+        now_us: u64,
+    ) -> Option<Settled<T>> {
+        match waiter {
+            Waiter::Call(waiter) => {
+                self.failure(now_us);
+                Some(Settled { waiter, result: Err(failure), elapsed_us })
+            }
+            Waiter::Probe => {
+                self.probe_failure(now_us);
+                None
+            }
+            Waiter::Expired => None,
+        }
+    }
+}
+
+/// Tick while a call waits: bounds how late a deadline is noticed.
+const TICK_IN_FLIGHT_US: u64 = 5_000;
+/// Tick while the connection is closed or the breaker open.
+const TICK_RECOVERING_US: u64 = 25_000;
+/// Tick while there is nothing to do.
+const TICK_IDLE_US: u64 = 1_000_000;
+
+/// The shortest round trip of the last one to two seconds: load lengthens round trips, distance does not shorten them.
+#[derive(Debug)]
+struct ShortestRoundTrip {
+    current_us: u64,
+    previous_us: u64,
+    since_us: u64,
+}
+
+impl Default for ShortestRoundTrip {
+    fn default() -> ShortestRoundTrip {
+        ShortestRoundTrip { current_us: u64::MAX, previous_us: u64::MAX, since_us: 0 }
+    }
+}
+
+impl ShortestRoundTrip {
+    const PERIOD_US: u64 = 1_000_000;
+
+    fn measured(&mut self, elapsed_us: u64, now_us: u64) {
+        if now_us.saturating_sub(self.since_us) > Self::PERIOD_US {
+            *self = ShortestRoundTrip { current_us: u64::MAX, previous_us: self.current_us, since_us: now_us };
+        }
+        self.current_us = self.current_us.min(elapsed_us);
+    }
+
+    fn shortest_us(&self) -> u64 {
+        self.current_us.min(self.previous_us)
+    }
+}
+
+#[cfg(test)]
+mod tests;

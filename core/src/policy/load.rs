@@ -1,0 +1,195 @@
+//! From JSON to a [`PolicySet`]: reads every field, notes every fault, and only a file without faults loads.
+
+use super::error::PolicyErrors;
+use super::names::{NAME_EXPECTED, is_name, read as name};
+use super::node::{Node, describe_text};
+use super::reader::{Members, Place};
+use super::{FailureMode, HeaderMode, Policy, PolicySet};
+use crate::identity::{AddressPrefixes, Attribute};
+use crate::policy::Limit;
+use crate::policy::{limit, routes};
+use crate::route::Routes;
+
+/// What the host adds to a policy file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LoadOptions {
+    /// The part of each limit that one instance grants when it limits by itself, above 0 and at most 1.
+    pub local_share: f64,
+}
+
+impl Default for LoadOptions {
+    fn default() -> LoadOptions {
+        LoadOptions { local_share: 1.0 }
+    }
+}
+
+impl PolicySet {
+    /// Loads a policy file.
+    ///
+    /// # Errors
+    /// Every fault of the file, or the one syntax error that makes it no JSON.
+    pub fn from_json(json: &[u8], options: LoadOptions) -> Result<PolicySet, PolicyErrors> {
+        let node = Node::parse(json).map_err(|error| {
+            let mut errors = PolicyErrors::default();
+            errors.push("$", format!("what cannot be read as JSON ({error})"), "a policy file");
+            errors
+        })?;
+        PolicySet::from_place(&Place::root(&node), options)
+    }
+
+    /// Loads a policy that is part of a larger document.
+    ///
+    /// # Errors
+    /// Every fault, with paths from the root of that document.
+    pub fn from_place(place: &Place<'_>, options: LoadOptions) -> Result<PolicySet, PolicyErrors> {
+        let mut errors = PolicyErrors::default();
+        let policies = read_file(place, options, &mut errors);
+        errors.or(policies)
+    }
+}
+
+const FILE_FIELDS: [&str; 7] =
+    ["version", "namespace", "client_address", "rate_limit_headers", "policies", "routes", "default_policy"];
+/// The most policies in a file and limits in a policy.
+const POLICIES_MAX: usize = 1_000;
+const LIMITS_MAX: usize = 16;
+
+fn read_file(place: &Place<'_>, options: LoadOptions, errors: &mut PolicyErrors) -> Option<PolicySet> {
+    let file = place.object(errors, "an object: a policy file")?;
+    read_version(&file, errors);
+    let namespace = file.optional("namespace").map_or(Some("default".to_owned()), |place| name(&place, errors));
+    let address_prefixes =
+        file.optional("client_address").map_or(Some(AddressPrefixes::default()), |place| read_prefixes(&place, errors));
+    let headers =
+        file.optional("rate_limit_headers").map_or(Some(HeaderMode::Rt), |place| read_header_mode(&place, errors));
+    let scope = limit::Scope {
+        namespace: namespace.as_deref().unwrap_or("default"),
+        prefixes: address_prefixes.unwrap_or_default(),
+        options,
+    };
+    let policies = file.required("policies", errors, "the policies, by name");
+    let names = policies.as_ref().and_then(policy_names);
+    let policies = policies.and_then(|place| read_policies(&place, &scope, errors));
+    let routes =
+        file.optional("routes").map_or(Some(Vec::new()), |place| routes::read(&place, names.as_deref(), errors));
+    let default_policy =
+        file.optional("default_policy").map(|place| routes::policy_index(&place, names.as_deref(), errors));
+    file.finish(errors, &FILE_FIELDS);
+    Some(PolicySet {
+        namespace: namespace?,
+        address_prefixes: address_prefixes?,
+        rate_limit_headers: headers?,
+        routes: Routes::new(routes?),
+        default_policy: default_policy.flatten(),
+        policies: policies?,
+    })
+}
+
+fn read_version(file: &Members<'_>, errors: &mut PolicyErrors) {
+    let expected = "1, the version of this format";
+    if let Some(version) = file.required("version", errors, expected).filter(|place| *place.node != Node::Number(1.0)) {
+        version.reject(errors, expected);
+    }
+}
+
+/// The names that routes may use, known even when the policies themselves are faulty; `None` when there is no list.
+fn policy_names<'a>(policies: &Place<'a>) -> Option<Vec<&'a str>> {
+    match policies.node {
+        Node::Object(members) => Some(members.iter().map(|(name, _)| name.as_str()).collect()),
+        _ => None,
+    }
+}
+
+fn read_prefixes(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<AddressPrefixes> {
+    let object = place.object(errors, "an object with ipv4_prefix and ipv6_prefix")?;
+    let defaults = AddressPrefixes::default();
+    let source = object.optional("source").map_or(Some(()), |place| place.choice(errors, &[("host", ())]));
+    let mut prefix = |name: &str, default: u8, max: u64| match object.optional(name) {
+        None => Some(default),
+        Some(place) => place.whole(errors, 0..=max, "").and_then(|bits| u8::try_from(bits).ok()),
+    };
+    let ipv4 = prefix("ipv4_prefix", defaults.ipv4, 32);
+    let ipv6 = prefix("ipv6_prefix", defaults.ipv6, 128);
+    object.finish(errors, &["source", "ipv4_prefix", "ipv6_prefix"]);
+    source?;
+    Some(AddressPrefixes { ipv4: ipv4?, ipv6: ipv6? })
+}
+
+fn read_header_mode(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<HeaderMode> {
+    place.choice(errors, &[("rt", HeaderMode::Rt), ("off", HeaderMode::Off)])
+}
+
+fn read_policies(place: &Place<'_>, scope: &limit::Scope<'_>, errors: &mut PolicyErrors) -> Option<Vec<Policy>> {
+    let object = place.object(errors, "an object: policies by name")?;
+    let members = object.all();
+    if members.len() > POLICIES_MAX {
+        errors.push(object.path(), format!("{} policies", members.len()), format!("at most {POLICIES_MAX}"));
+    }
+    object.finish(errors, &[]);
+    members
+        .into_iter()
+        .map(|(name, place)| read_policy(name, &place, scope, errors))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .collect()
+}
+
+fn read_policy(name: &str, place: &Place<'_>, scope: &limit::Scope<'_>, errors: &mut PolicyErrors) -> Option<Policy> {
+    if !is_name(name) {
+        errors.push(&place.path, format!("the name {}", describe_text(name)), NAME_EXPECTED);
+    }
+    let object = place.object(errors, "an object: a policy")?;
+    let limits = object
+        .required("limits", errors, "a list of limits")
+        .and_then(|place| read_limits(name, &place, scope, errors));
+    let modes = [("local", FailureMode::Local), ("allow", FailureMode::Allow), ("deny", FailureMode::Deny)];
+    let on_failure = object
+        .optional("limits_on_store_failure")
+        .map_or(Some(FailureMode::Local), |place| place.choice(errors, &modes));
+    object.finish(errors, &["limits", "limits_on_store_failure"]);
+    let limits = limits?;
+    Some(Policy {
+        name: name.to_owned(),
+        attributes: attributes(&limits),
+        limits,
+        limits_on_store_failure: on_failure?,
+    })
+}
+
+fn read_limits(
+    policy: &str,
+    place: &Place<'_>,
+    scope: &limit::Scope<'_>,
+    errors: &mut PolicyErrors,
+) -> Option<Vec<Limit>> {
+    let places = place.list(errors, "a list of limits")?;
+    if places.is_empty() || places.len() > LIMITS_MAX {
+        place.reject(errors, format!("a list of 1 to {LIMITS_MAX} limits"));
+    }
+    let limits: Option<Vec<Limit>> =
+        places.iter().map(|place| limit::read(policy, place, scope, errors)).collect::<Vec<_>>().into_iter().collect();
+    note_repeated_names(&places, errors);
+    limits
+}
+
+fn note_repeated_names(limits: &[Place<'_>], errors: &mut PolicyErrors) {
+    let names: Vec<Option<&str>> = limits.iter().map(|place| place.node.member("name")?.as_text()).collect();
+    for (index, (name, place)) in names.iter().zip(limits).enumerate() {
+        let Some(name) = name.filter(|_| names.iter().take(index).any(|earlier| earlier == name)) else { continue };
+        errors.push(
+            &format!("{}.name", place.path),
+            format!("{} a second time", describe_text(name)),
+            "a name that no other limit of the policy has",
+        );
+    }
+}
+
+fn attributes(limits: &[Limit]) -> Vec<Attribute> {
+    let mut needed: Vec<Attribute> = Vec::new();
+    for attribute in limits.iter().flat_map(|limit| &limit.key).filter_map(|part| part.attribute()) {
+        if !needed.contains(&attribute) {
+            needed.push(attribute);
+        }
+    }
+    needed
+}

@@ -1,0 +1,145 @@
+//! What can go wrong at the store, and what each error reply says about whether the command ran.
+
+/// Why a call brought no decision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreFailure {
+    /// The command never reached the store: nothing was charged.
+    NotSent,
+    /// The command may have run, or may still run later.
+    Unknown,
+    /// The store answered that it did not do it.
+    Refused(Refusal),
+}
+
+/// The kinds of error replies that are told apart. Everything else is [`Refusal::Other`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refusal {
+    /// NOAUTH, WRONGPASS, NOPERM: the gateway's credentials are wrong.
+    Access,
+    /// BUSY: another script runs for too long.
+    Busy,
+    /// CLUSTERDOWN, MASTERDOWN, TRYAGAIN.
+    ClusterDown,
+    /// LOADING: the store is starting.
+    Loading,
+    /// The script is not cached: nothing ran. Send it whole.
+    NoScript,
+    /// OOM: over `maxmemory`.
+    OutOfMemory,
+    /// MISCONF, NOREPLICAS: writes are disabled.
+    WritesDisabled,
+    /// READONLY: a replica, or a master that was demoted.
+    ReadOnly,
+    /// MOVED, ASK, CROSSSLOT: a Redis Cluster that is not configured as one.
+    Topology,
+    /// Any other error, and a reply of another shape than the script's.
+    Other,
+}
+
+impl Refusal {
+    /// A word for metrics and logs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Refusal::Access => "access",
+            Refusal::Busy => "busy",
+            Refusal::ClusterDown => "cluster_down",
+            Refusal::Loading => "loading",
+            Refusal::NoScript => "no_script",
+            Refusal::OutOfMemory => "out_of_memory",
+            Refusal::WritesDisabled => "writes_disabled",
+            Refusal::ReadOnly => "read_only",
+            Refusal::Topology => "topology",
+            Refusal::Other => "other",
+        }
+    }
+}
+
+impl StoreFailure {
+    /// A word for metrics and logs.
+    pub fn word(&self) -> &'static str {
+        match self {
+            StoreFailure::NotSent => "not_sent",
+            StoreFailure::Unknown => "unknown",
+            StoreFailure::Refused(refusal) => refusal.word(),
+        }
+    }
+
+    /// Classifies an error reply. Engines before Redis 7 and its relatives wrap an error inside a script
+    /// (`ERR Error running script …: -READONLY …`), so the word is searched for behind the wrapper too.
+    pub fn of_error(text: &str) -> StoreFailure {
+        match text {
+            // Envoy's redis_proxy: the command was never sent.
+            "no upstream host" => return StoreFailure::NotSent,
+            // Envoy's redis_proxy: the connection failed or timed out with the command in flight.
+            "upstream failure" | "upstream protocol error" | "downstream protocol error" => {
+                return StoreFailure::Unknown;
+            }
+            _ => {}
+        }
+        let first = text.split(' ').next().unwrap_or_default();
+        let refusal = refusal_of(first).or_else(|| (first == "ERR").then(|| wrapped_refusal(text)).flatten());
+        StoreFailure::Refused(refusal.unwrap_or(Refusal::Other))
+    }
+}
+
+fn refusal_of(word: &str) -> Option<Refusal> {
+    Some(match word {
+        "NOAUTH" | "WRONGPASS" | "NOPERM" => Refusal::Access,
+        "BUSY" => Refusal::Busy,
+        "CLUSTERDOWN" | "MASTERDOWN" | "TRYAGAIN" => Refusal::ClusterDown,
+        "LOADING" => Refusal::Loading,
+        "NOSCRIPT" => Refusal::NoScript,
+        "OOM" => Refusal::OutOfMemory,
+        "MISCONF" | "NOREPLICAS" => Refusal::WritesDisabled,
+        "READONLY" => Refusal::ReadOnly,
+        "MOVED" | "ASK" | "CROSSSLOT" => Refusal::Topology,
+        _ => return None,
+    })
+}
+
+/// An error that happened inside a script never means that the script itself was missing.
+fn wrapped_refusal(text: &str) -> Option<Refusal> {
+    let words = text.split([' ', ':']).map(|word| word.trim_start_matches('-'));
+    words.filter_map(refusal_of).find(|refusal| *refusal != Refusal::NoScript)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use StoreFailure::{NotSent, Refused, Unknown};
+
+    #[test]
+    fn error_replies_are_told_apart_bare_and_wrapped() {
+        let rows = [
+            ("NOSCRIPT No matching script. Please use EVAL.", Refused(Refusal::NoScript)),
+            (
+                "READONLY You can't write against a read only replica. script: 4f, on @user_script:7.",
+                Refused(Refusal::ReadOnly),
+            ),
+            (
+                "ERR Error running script (call to f_4f): @user_script:7: -READONLY You can't write",
+                Refused(Refusal::ReadOnly),
+            ),
+            (
+                "ERR Error running script (call to f_4f): @user_script:7: @user_script: 7: -OOM command not allowed",
+                Refused(Refusal::OutOfMemory),
+            ),
+            ("OOM command not allowed when used memory > 'maxmemory'.", Refused(Refusal::OutOfMemory)),
+            ("LOADING Redis is loading the dataset in memory", Refused(Refusal::Loading)),
+            ("BUSY Redis is busy running a script.", Refused(Refusal::Busy)),
+            ("MISCONF Redis is configured to save RDB snapshots", Refused(Refusal::WritesDisabled)),
+            ("NOAUTH Authentication required.", Refused(Refusal::Access)),
+            ("CLUSTERDOWN The cluster is down", Refused(Refusal::ClusterDown)),
+            ("MOVED 866 127.0.0.1:7001", Refused(Refusal::Topology)),
+            ("CROSSSLOT Keys in request don't hash to the same slot", Refused(Refusal::Topology)),
+            ("ERR max number of clients reached", Refused(Refusal::Other)),
+            ("WRONGTYPE Operation against a key", Refused(Refusal::Other)),
+            ("no upstream host", NotSent),
+            ("upstream failure", Unknown),
+            ("", Refused(Refusal::Other)),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(StoreFailure::of_error(text), expected, "{text:?}");
+        }
+    }
+}

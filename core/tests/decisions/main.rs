@@ -1,0 +1,15 @@
+//! From a request to its decision: what goes to the store, what each reply leads to, and what the client is told.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod answers;
+mod attributes;
+mod limits;
+mod replies;
+mod support;

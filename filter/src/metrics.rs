@@ -1,0 +1,249 @@
+//! Envoy metrics. Labels are parts of the name (`.policy.login.limit.per-ip…`) that stats tags split off; their values
+//! come from the configuration, never from requests.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use lockkeeper_core::decision::{DecidedBy, Outcome, Report};
+use lockkeeper_core::pipe::PipeCounts;
+use lockkeeper_core::policy::{Policy, PolicySet};
+use lockkeeper_core::store::StoreFailure;
+use proxy_wasm::types::MetricType;
+
+use crate::host;
+
+/// A counter. It gathers in this VM and is told to the host on the next tick, since each call to the host costs about
+/// as much as the counting itself.
+#[derive(Clone)]
+struct Metric {
+    /// `None` when it could not be defined: it counts nothing.
+    id: Option<u32>,
+    pending: Rc<Cell<i64>>,
+    changed: Rc<RefCell<Vec<Metric>>>,
+}
+
+impl Metric {
+    fn add(&self, count: u64) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        if count == 0 {
+            return;
+        }
+        let before = self.pending.replace(self.pending.get().saturating_add(count));
+        if before == 0 {
+            self.changed.borrow_mut().push(self.clone());
+        }
+    }
+
+    fn flush(&self) {
+        if let (Some(id), count @ 1..) = (self.id, self.pending.take()) {
+            host::increment_metric(id, count);
+        }
+    }
+}
+
+/// Defines counters that tell the host together.
+#[derive(Clone, Default)]
+struct Counters {
+    changed: Rc<RefCell<Vec<Metric>>>,
+}
+
+impl Counters {
+    fn define(&self, name: &str) -> Metric {
+        let id = host::define_metric(MetricType::Counter, name).ok();
+        Metric { id, pending: Rc::default(), changed: Rc::clone(&self.changed) }
+    }
+
+    fn decision(&self, policy: &str, limit: &str, outcome: &str, decided_by: &str) -> Metric {
+        self.define(&format!(
+            "lockkeeper_decisions.policy.{policy}.limit.{limit}.outcome.{outcome}.decided_by.{decided_by}"
+        ))
+    }
+
+    fn flush(&self) {
+        self.changed.take().iter().for_each(Metric::flush);
+    }
+}
+
+/// Metrics of one configuration on one worker.
+pub struct Metrics {
+    counters: Counters,
+    policies: Vec<PolicyMetrics>,
+    unlimited: Metric,
+    answers: Metric,
+    latency_us: Option<u32>,
+    failures: Vec<(&'static str, Metric)>,
+    breakers_open: Option<u32>,
+    breaker_is_open: Cell<bool>,
+    counts: Cell<PipeCounts>,
+    pipe: [Metric; 4],
+    local_overflows: Metric,
+    local_contentions: Metric,
+    last_log_us: Cell<u64>,
+}
+
+struct PolicyMetrics {
+    /// By outcome and decider, for decisions that no single limit made.
+    whole: Vec<Option<Metric>>,
+    /// By limit: its denials by the store and by the local limiter, its rejections, its shadow denials.
+    limits: Vec<LimitMetrics>,
+}
+
+struct LimitMetrics {
+    denied_by_store: Metric,
+    denied_by_local: Metric,
+    rejected: Metric,
+    shadow_denied: Metric,
+}
+
+const FAILURE_WORDS: [&str; 12] = [
+    "not_sent",
+    "unknown",
+    "access",
+    "busy",
+    "cluster_down",
+    "loading",
+    "no_script",
+    "out_of_memory",
+    "writes_disabled",
+    "read_only",
+    "topology",
+    "other",
+];
+
+impl Metrics {
+    /// Defines all metrics of the policies.
+    pub fn define(policies: &PolicySet) -> Metrics {
+        let counters = Counters::default();
+        let store_call = |word: &str| counters.define(&format!("lockkeeper_store_calls.outcome.{word}"));
+        Metrics {
+            policies: policies.policies.iter().map(|policy| define_policy(policy, &counters)).collect(),
+            unlimited: counters.decision("none", "none", Outcome::Allowed.word(), DecidedBy::Policy.word()),
+            answers: store_call("answered"),
+            latency_us: host::define_metric(MetricType::Histogram, "lockkeeper_store_latency_us").ok(),
+            failures: FAILURE_WORDS.iter().map(|word| (*word, store_call(word))).collect(),
+            breakers_open: host::define_metric(MetricType::Gauge, "lockkeeper_breakers_open").ok(),
+            breaker_is_open: Cell::new(false),
+            counts: Cell::new(PipeCounts::default()),
+            pipe: ["opened", "closed", "desync", "late_reply"]
+                .map(|event| counters.define(&format!("lockkeeper_pipe_events.event.{event}"))),
+            local_overflows: counters.define("lockkeeper_local_events.event.overflow"),
+            local_contentions: counters.define("lockkeeper_local_events.event.contention"),
+            last_log_us: Cell::new(0),
+            counters,
+        }
+    }
+
+    /// Tells the host what has gathered.
+    pub fn flush(&self) {
+        self.counters.flush();
+    }
+
+    /// Counts one decision.
+    pub fn decision(&self, report: &Report) {
+        let Some(policy) = report.policy.and_then(|index| self.policies.get(index)) else {
+            self.unlimited.add(1);
+            return;
+        };
+        for limit in report.shadow_denials.iter().filter_map(|index| policy.limits.get(*index)) {
+            limit.shadow_denied.add(1);
+        }
+        let limit = report.limit.and_then(|index| policy.limits.get(index));
+        match (limit, report.outcome, report.decided_by) {
+            (Some(limit), Outcome::Denied, DecidedBy::Local) => limit.denied_by_local.add(1),
+            (Some(limit), Outcome::Denied, _) => limit.denied_by_store.add(1),
+            (Some(limit), Outcome::Rejected, _) => limit.rejected.add(1),
+            (_, outcome, decided_by) => whole(policy, outcome, decided_by).into_iter().for_each(|metric| metric.add(1)),
+        }
+    }
+
+    /// Counts answers of the store that came together, and how long the first of them took.
+    pub fn store_answers(&self, count: u64, elapsed_us: u64) {
+        self.answers.add(count);
+        if let Some(id) = self.latency_us {
+            host::record_metric(id, elapsed_us);
+        }
+    }
+
+    /// Counts a call that brought no decision.
+    pub fn store_failure(&self, failure: &StoreFailure) {
+        let word = failure.word();
+        if let Some((_, metric)) = self.failures.iter().find(|(known, _)| *known == word) {
+            metric.add(1);
+        }
+    }
+
+    /// Counts what happened to the pipe since the last time, and says so in the log, at most once a second.
+    pub fn pipe(&self, counts: PipeCounts, breaker_is_closed: bool, now_us: u64) {
+        let before = self.counts.replace(counts);
+        let news = [
+            counts.opened.saturating_sub(before.opened),
+            counts.closed.saturating_sub(before.closed),
+            counts.desyncs.saturating_sub(before.desyncs),
+            counts.late.saturating_sub(before.late),
+        ];
+        self.pipe.iter().zip(news).for_each(|(metric, new)| metric.add(new));
+        if self.breaker_is_open.replace(!breaker_is_closed) == breaker_is_closed {
+            self.move_breakers_open(if breaker_is_closed { -1 } else { 1 });
+            self.log_breaker(breaker_is_closed, now_us);
+        }
+    }
+
+    fn move_breakers_open(&self, by: i64) {
+        if let Some(id) = self.breakers_open {
+            host::increment_metric(id, by);
+        }
+    }
+
+    fn log_breaker(&self, is_closed: bool, now_us: u64) {
+        const LOG_PAUSE_US: u64 = 1_000_000;
+        if now_us.saturating_sub(self.last_log_us.get()) < LOG_PAUSE_US {
+            return;
+        }
+        self.last_log_us.set(now_us);
+        match is_closed {
+            true => log::warn!("lockkeeper: the store answers again; limits are global"),
+            false => log::warn!("lockkeeper: the store does not answer; policies follow their failure mode"),
+        }
+    }
+
+    /// Counts requests that shared an overflow entry.
+    pub fn local_overflow(&self, count: u64) {
+        self.local_overflows.add(count);
+    }
+
+    /// Counts swaps that had to be tried again.
+    pub fn local_contention(&self, count: u64) {
+        self.local_contentions.add(count);
+    }
+
+    /// The configuration goes: its breaker counts no more.
+    pub fn retire(&self) {
+        if self.breaker_is_open.replace(false) {
+            self.move_breakers_open(-1);
+        }
+        self.flush();
+    }
+}
+
+fn define_policy(policy: &Policy, counters: &Counters) -> PolicyMetrics {
+    let metric = |limit: &str, outcome: &str, by: DecidedBy| counters.decision(&policy.name, limit, outcome, by.word());
+    let pairs = Outcome::ALL.iter().flat_map(|outcome| DecidedBy::ALL.iter().map(move |by| (outcome, by)));
+    let whole = pairs.map(|(outcome, by)| possible(*outcome, *by).then(|| metric("all", outcome.word(), *by)));
+    let limits = policy.limits.iter().map(|limit| LimitMetrics {
+        denied_by_store: metric(&limit.name, "denied", DecidedBy::Store),
+        denied_by_local: metric(&limit.name, "denied", DecidedBy::Local),
+        rejected: metric(&limit.name, "rejected", DecidedBy::Policy),
+        shadow_denied: metric(&limit.name, "shadow_denied", DecidedBy::Store),
+    });
+    PolicyMetrics { whole: whole.collect(), limits: limits.collect() }
+}
+
+/// Denials and rejections have their limit; what remains is defined for the policy as a whole.
+fn possible(outcome: Outcome, decided_by: DecidedBy) -> bool {
+    matches!((outcome, decided_by), (Outcome::Allowed, _) | (Outcome::Unavailable, DecidedBy::FailureMode))
+}
+
+fn whole(policy: &PolicyMetrics, outcome: Outcome, decided_by: DecidedBy) -> Option<&Metric> {
+    let position = (outcome as usize).saturating_mul(DecidedBy::ALL.len()).saturating_add(decided_by as usize);
+    policy.whole.get(position)?.as_ref()
+}

@@ -1,0 +1,208 @@
+//! One request on its way through the filter.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use lockkeeper_core::decision::{Action as Verdict, Answer, Decision, Header, Report};
+use lockkeeper_core::identity::Attribute;
+use proxy_wasm::traits::{Context, HttpContext};
+use proxy_wasm::types::Action;
+
+use crate::gateway::{Gateway, Progress};
+use crate::host::{self, LocalResponse};
+
+/// Where a request stands.
+pub enum RequestState {
+    /// Its headers have not come yet.
+    New,
+    /// It waits for the store.
+    Waiting,
+    /// It was let pass; these fields go on its response.
+    Forwarded {
+        /// The fields of its limits.
+        headers: Vec<Header>,
+        /// Who decided, when the store could not.
+        degraded: Option<&'static str>,
+    },
+    /// We answered it.
+    Answered,
+    /// The client is gone.
+    Gone,
+}
+
+impl RequestState {
+    /// Whether a decision still matters.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self, RequestState::Waiting)
+    }
+
+    /// Carries out a decision that came after the request's own callback had ended.
+    pub fn decide_later(request: &RefCell<RequestState>, decision: Decision, gateway: &Gateway, context_id: u32) {
+        if host::set_effective_context(context_id).is_err() {
+            *request.borrow_mut() = RequestState::Gone;
+            return;
+        }
+        if decide(request, decision, gateway) == Action::Continue {
+            // The stream may have ended meanwhile; then there is nothing to resume.
+            let _ = host::resume_request();
+        }
+    }
+}
+
+/// Carries out a decision in the request's own context: records it, and answers if it says so.
+fn decide(request: &RefCell<RequestState>, decision: Decision, gateway: &Gateway) -> Action {
+    let Decision { action, report } = decision;
+    gateway.metrics().decision(&report);
+    record(&report, gateway);
+    let degraded = report.decided_by.is_degraded().then(|| report.decided_by.word());
+    match action {
+        Verdict::Forward { response_headers } => {
+            *request.borrow_mut() = RequestState::Forwarded { headers: response_headers, degraded };
+            Action::Continue
+        }
+        Verdict::Answer(answer) => {
+            *request.borrow_mut() = RequestState::Answered;
+            send(&answer, gateway.config().degraded_header.as_deref().zip(degraded), &report);
+            Action::Pause
+        }
+    }
+}
+
+/// Writes the decision where access logs and later filters find it.
+fn record(report: &Report, gateway: &Gateway) {
+    let policies = &gateway.engine().policies().policies;
+    let policy = report.policy.and_then(|index| policies.get(index));
+    let limit = report.limit.and_then(|index| policy?.limits.get(index));
+    let fields = [
+        ("lockkeeper.policy", policy.map(|policy| policy.name.as_str())),
+        ("lockkeeper.limit", limit.map(|limit| limit.name.as_str())),
+        ("lockkeeper.outcome", Some(report.outcome.word())),
+        ("lockkeeper.decided_by", Some(report.decided_by.word())),
+    ];
+    for (name, value) in fields.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+        let _ = host::set_filter_state(name, value);
+    }
+}
+
+fn send(answer: &Answer, degraded: Option<(&str, &str)>, report: &Report) {
+    let details = format!("lockkeeper_{}", report.outcome.word());
+    let mut headers: Vec<(&str, &str)> = answer.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    headers.extend(degraded);
+    let http = LocalResponse {
+        status: u32::from(answer.status),
+        headers: &headers,
+        body: &answer.body,
+        grpc_status: None,
+        details: &details,
+    };
+    let _ = match is_grpc() {
+        false => host::send_response(&http),
+        true => {
+            // The content type is the protocol's own there.
+            headers.retain(|(name, _)| *name != "content-type");
+            let status = Some(answer.grpc_status as i32);
+            host::send_response(&LocalResponse {
+                status: 200,
+                headers: &headers,
+                body: &answer.grpc_message,
+                grpc_status: status,
+                details: &details,
+            })
+        }
+    };
+}
+
+fn is_grpc() -> bool {
+    let content_type = host::request_header("content-type").ok().flatten().unwrap_or_default();
+    match content_type.strip_prefix(b"application/grpc") {
+        Some(rest) => matches!(rest.first(), None | Some(b'+' | b';')),
+        None => false,
+    }
+}
+
+/// The HTTP context of the limiter.
+pub struct Request {
+    context_id: u32,
+    gateway: Rc<Gateway>,
+    state: Rc<RefCell<RequestState>>,
+}
+
+impl Request {
+    /// A request whose headers have not come yet.
+    pub fn new(context_id: u32, gateway: Rc<Gateway>) -> Request {
+        Request { context_id, gateway, state: Rc::new(RefCell::new(RequestState::New)) }
+    }
+}
+
+impl Context for Request {
+    fn on_done(&mut self) -> bool {
+        *self.state.borrow_mut() = RequestState::Gone;
+        true
+    }
+}
+
+impl HttpContext for Request {
+    fn on_http_request_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
+        trap_on_purpose();
+        let engine = self.gateway.engine();
+        let needs = engine.line_needs();
+        let line = |needed: bool, name: &str| if needed { text(name) } else { String::new() };
+        let (method, authority) = (line(needs.method, ":method"), line(needs.authority, ":authority"));
+        let selection = engine.select(&method, &authority, &line(needs.target, ":path"));
+        let values: Vec<Option<Vec<u8>>> = engine.attributes(&selection).iter().map(look_up).collect();
+        let step = engine.begin(&selection, &values);
+        *self.state.borrow_mut() = RequestState::Waiting;
+        match self.gateway.begin(step, self.context_id, &self.state) {
+            Progress::Waiting => Action::Pause,
+            Progress::Decided(decision) => decide(&self.state, decision, &self.gateway),
+        }
+    }
+
+    fn on_http_response_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
+        if let RequestState::Forwarded { headers, degraded } = &*self.state.borrow() {
+            for (name, value) in headers {
+                let _ = host::add_response_header(name, value);
+            }
+            if let Some((name, decider)) = self.gateway.config().degraded_header.as_deref().zip(*degraded) {
+                let _ = host::set_response_header(name, decider);
+            }
+        }
+        Action::Continue
+    }
+}
+
+/// A header as text; bytes that are no UTF-8 become U+FFFD, so that such a request still has a host, path and method.
+fn text(name: &str) -> String {
+    let bytes = host::request_header(name).ok().flatten().unwrap_or_default();
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+fn look_up(attribute: &Attribute) -> Option<Vec<u8>> {
+    match attribute {
+        Attribute::ClientAddress => host::property("source\0address").ok().flatten(),
+        // The property joins several lines by a comma; the header call would give the first line alone.
+        Attribute::Header(name) => host::property(&format!("request\0headers\0{name}")).ok().flatten(),
+        Attribute::Metadata(path) => host::property(&metadata_path(path)).ok().flatten(),
+    }
+}
+
+fn metadata_path(path: &[String]) -> String {
+    format!("metadata\0filter_metadata\0{}", path.join("\0"))
+}
+
+#[cfg(feature = "trap")]
+fn trap_on_purpose() {
+    if host::request_header("x-lockkeeper-trap").ok().flatten().is_some() {
+        std::process::abort();
+    }
+}
+
+#[cfg(not(feature = "trap"))]
+fn trap_on_purpose() {}
+
+/// The HTTP context of a root whose configuration was refused: the host does not route requests to it.
+pub struct PassThrough;
+
+impl Context for PassThrough {}
+
+impl HttpContext for PassThrough {}
