@@ -68,9 +68,7 @@ impl Call {
     /// What the decision asks of each limit in the store.
     pub fn charges(&self) -> Vec<Charge<'_>> {
         let limits = self.policy().into_iter().flat_map(|policy| self.limits_of(policy));
-        limits
-            .map(|limit| Charge { algorithm: &limit.algorithm, cost: limit.cost, enforce: limit.enforce })
-            .collect()
+        limits.map(|limit| Charge { algorithm: &limit.algorithm, cost: limit.cost, enforce: limit.enforce }).collect()
     }
 
     /// Goes on with the reply, or without one. A reply of another shape than the script's is a failure of the store.

@@ -7,6 +7,7 @@ pub(crate) mod names;
 pub mod node;
 pub mod reader;
 mod routes;
+mod suggest;
 pub mod units;
 
 use crate::algorithm::Algorithm;

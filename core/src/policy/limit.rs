@@ -5,7 +5,7 @@ use super::load::LoadOptions;
 use super::names::{is_header_name, read as name};
 use super::reader::{Members, Place};
 use super::units::{Rate, duration_us, rate};
-use super::{Limit, MissingKey};
+use super::{Limit, MissingKey, suggest};
 use crate::algorithm::{Algorithm, Charge, DomainError, FixedWindow, SlidingWindow, SlidingWindowCounter, TokenBucket};
 use crate::identity::{AddressPrefixes, KeyPart, meaning};
 use crate::resp::push_bulk;
@@ -158,9 +158,10 @@ fn read_key(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Vec<KeyPart>
 
 fn read_key_part(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<KeyPart> {
     let expected = "\"client_address\", \"method\", \"host\", \"path\", \"header:NAME\", \"metadata:FILTER.PATH\" or \"constant:TEXT\"";
-    let part = key_part(place.text(errors, expected)?);
+    let text = place.text(errors, expected)?;
+    let part = key_part(text);
     if part.is_none() {
-        place.reject(errors, expected);
+        place.reject_for(errors, expected, suggest::key_part(text, |text| key_part(text).is_some()));
     }
     part
 }

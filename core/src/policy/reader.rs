@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use super::error::{PolicyErrors, Spot};
 use super::names::is_name;
 use super::node::{Node, describe_text};
+use super::suggest;
 
 /// A JSON value and the path that leads to it.
 #[derive(Clone)]
@@ -27,6 +28,11 @@ impl<'a> Place<'a> {
         errors.push(&self.path, self.node.describe(), expected);
     }
 
+    /// The same with a guess of what was meant, when there is one.
+    pub fn reject_for(&self, errors: &mut PolicyErrors, expected: impl Into<String>, meant: Option<String>) {
+        self.reject(errors, with_guess(expected.into(), meant));
+    }
+
     /// The members of an object, or a noted fault.
     pub fn object(&self, errors: &mut PolicyErrors, expected: &str) -> Option<Members<'a>> {
         let Node::Object(members) = self.node else {
@@ -40,7 +46,7 @@ impl<'a> Place<'a> {
     /// The items of a list, or a noted fault.
     pub fn list(&self, errors: &mut PolicyErrors, expected: &str) -> Option<Vec<Place<'a>>> {
         let Node::List(items) = self.node else {
-            self.reject(errors, expected);
+            self.reject_for(errors, expected, suggest::list(self.node));
             return None;
         };
         let place = |(index, node)| Place { path: item_path(&self.path, index), node };
@@ -59,7 +65,7 @@ impl<'a> Place<'a> {
     /// `true` or `false`, or a noted fault.
     pub fn boolean(&self, errors: &mut PolicyErrors) -> Option<bool> {
         let Node::Bool(value) = self.node else {
-            self.reject(errors, "true or false");
+            self.reject_for(errors, "true or false", suggest::boolean(self.node));
             return None;
         };
         Some(*value)
@@ -73,7 +79,8 @@ impl<'a> Place<'a> {
                 Some(*value as u64)
             }
             _ => {
-                self.reject(errors, format!("a whole number from {min} to {max}{remark}"));
+                let expected = format!("a whole number from {min} to {max}{remark}");
+                self.reject_for(errors, expected, suggest::whole(self.node));
                 None
             }
         }
@@ -86,8 +93,10 @@ impl<'a> Place<'a> {
             _ => None,
         };
         if chosen.is_none() {
-            let words: Vec<_> = choices.iter().map(|(word, _)| format!("{word:?}")).collect();
-            self.reject(errors, format!("one of {}", words.join(", ")));
+            let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+            let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+            let meant = suggest::word(self.node, &words).map(|word| format!("{word:?}"));
+            self.reject_for(errors, format!("one of {}", quoted.join(", ")), meant);
         }
         chosen.map(|(_, value)| *value)
     }
@@ -135,9 +144,17 @@ impl<'a> Members<'a> {
                 errors.push_at(Spot::RepeatedName, &self.member_path(name), "the same name twice", "each name once");
             } else if !asked.get() {
                 let expected = format!("one of the fields {}", known.join(", "));
+                let expected = with_guess(expected, self.meant(name, known));
                 errors.push_at(Spot::Name, &self.member_path(name), "an unknown field", expected);
             }
         }
+    }
+
+    /// A known field that is not there and may have been meant by an unknown one.
+    fn meant(&self, unknown: &str, known: &[&str]) -> Option<String> {
+        let is_free = |field: &&str| self.members.iter().all(|(name, ..)| name != field);
+        let free: Vec<&str> = known.iter().copied().filter(is_free).collect();
+        suggest::field(unknown, &free).map(|field| format!("{field:?}"))
     }
 
     /// The path of this object.
@@ -147,6 +164,13 @@ impl<'a> Members<'a> {
 
     fn member_path(&self, name: &str) -> String {
         member_path(&self.path, name)
+    }
+}
+
+fn with_guess(expected: String, meant: Option<String>) -> String {
+    match meant {
+        Some(meant) => format!("{expected}: did you mean {meant}?"),
+        None => expected,
     }
 }
 
