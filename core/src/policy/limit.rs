@@ -161,7 +161,7 @@ fn read_key_part(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<KeyPart
     let text = place.text(errors, expected)?;
     let part = key_part(text);
     if part.is_none() {
-        place.reject_for(errors, expected, suggest::key_part(text, |text| key_part(text).is_some()));
+        place.reject_for(errors, expected, || suggest::key_part(text, |text| key_part(text).is_some()));
     }
     part
 }

@@ -1,6 +1,7 @@
 //! Reads a JSON tree field by field and notes every fault with its path, so that one run reports all of them.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
 use super::error::{PolicyErrors, Spot};
@@ -29,8 +30,14 @@ impl<'a> Place<'a> {
     }
 
     /// The same with a guess of what was meant, when there is one.
-    pub fn reject_for(&self, errors: &mut PolicyErrors, expected: impl Into<String>, meant: Option<String>) {
-        self.reject(errors, with_guess(expected.into(), meant));
+    pub fn reject_for(
+        &self,
+        errors: &mut PolicyErrors,
+        expected: impl Into<String>,
+        meant: impl FnOnce() -> Option<String>,
+    ) {
+        let expected = with_guess(expected.into(), errors, meant);
+        self.reject(errors, expected);
     }
 
     /// The members of an object, or a noted fault.
@@ -46,7 +53,7 @@ impl<'a> Place<'a> {
     /// The items of a list, or a noted fault.
     pub fn list(&self, errors: &mut PolicyErrors, expected: &str) -> Option<Vec<Place<'a>>> {
         let Node::List(items) = self.node else {
-            self.reject_for(errors, expected, suggest::list(self.node));
+            self.reject_for(errors, expected, || suggest::list(self.node));
             return None;
         };
         let place = |(index, node)| Place { path: item_path(&self.path, index), node };
@@ -65,7 +72,7 @@ impl<'a> Place<'a> {
     /// `true` or `false`, or a noted fault.
     pub fn boolean(&self, errors: &mut PolicyErrors) -> Option<bool> {
         let Node::Bool(value) = self.node else {
-            self.reject_for(errors, "true or false", suggest::boolean(self.node));
+            self.reject_for(errors, "true or false", || suggest::boolean(self.node));
             return None;
         };
         Some(*value)
@@ -80,7 +87,7 @@ impl<'a> Place<'a> {
             }
             _ => {
                 let expected = format!("a whole number from {min} to {max}{remark}");
-                self.reject_for(errors, expected, suggest::whole(self.node));
+                self.reject_for(errors, expected, || suggest::whole(self.node));
                 None
             }
         }
@@ -95,7 +102,7 @@ impl<'a> Place<'a> {
         if chosen.is_none() {
             let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
             let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
-            let meant = suggest::word(self.node, &words).map(|word| format!("{word:?}"));
+            let meant = || suggest::word(self.node, &words).map(|word| format!("{word:?}"));
             self.reject_for(errors, format!("one of {}", quoted.join(", ")), meant);
         }
         chosen.map(|(_, value)| *value)
@@ -138,13 +145,13 @@ impl<'a> Members<'a> {
 
     /// Notes unknown and repeated members. `known` is what the message offers instead.
     pub fn finish(&self, errors: &mut PolicyErrors, known: &[&str]) {
-        for (index, (name, _, asked)) in self.members.iter().enumerate() {
-            let repeated = self.members.iter().take(index).any(|(earlier, ..)| earlier == name);
-            if repeated {
+        let mut earlier = HashSet::new();
+        for (name, _, asked) in &self.members {
+            if !earlier.insert(*name) {
                 errors.push_at(Spot::RepeatedName, &self.member_path(name), "the same name twice", "each name once");
             } else if !asked.get() {
                 let expected = format!("one of the fields {}", known.join(", "));
-                let expected = with_guess(expected, self.meant(name, known));
+                let expected = with_guess(expected, errors, || self.meant(name, known));
                 errors.push_at(Spot::Name, &self.member_path(name), "an unknown field", expected);
             }
         }
@@ -167,7 +174,11 @@ impl<'a> Members<'a> {
     }
 }
 
-fn with_guess(expected: String, meant: Option<String>) -> String {
+/// Nobody reads more guesses than these, and a file of nothing but faults must not take long.
+const GUESSES_MAX: usize = 100;
+
+fn with_guess(expected: String, errors: &PolicyErrors, meant: impl FnOnce() -> Option<String>) -> String {
+    let meant = if errors.0.len() < GUESSES_MAX { meant() } else { None };
     match meant {
         Some(meant) => format!("{expected}: did you mean {meant}?"),
         None => expected,

@@ -38,7 +38,7 @@ pub(super) fn policy_index(place: &Place<'_>, policies: Option<&[&str]>, errors:
     let policies = policies?;
     let index = policies.iter().position(|name| *name == text);
     if index.is_none() {
-        let meant = suggest::closest(text, policies).map(|name| format!("{name:?}"));
+        let meant = || suggest::closest(text, policies).map(|name| format!("{name:?}"));
         place.reject_for(errors, format!("the name of a policy of this file: {}", offered(policies)), meant);
     }
     index
@@ -74,7 +74,7 @@ fn read_host(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<HostMatch> 
     let plain = name.strip_suffix('.').unwrap_or(name);
     // A host with a port is shorter once normalised, and what no request can carry would never match.
     if !is_host(plain) || normalize::host(plain).len() != plain.len() {
-        place.reject_for(errors, expected, suggest::host(text));
+        place.reject_for(errors, expected, || suggest::host(text));
         return None;
     }
     let name = normalize::host(plain);
@@ -89,7 +89,7 @@ fn read_path(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<PathMatch> 
         None => (false, text),
     };
     if !path.starts_with('/') || path.contains(['*', '?', '#', '{', '}']) {
-        place.reject_for(errors, expected, suggest::path(text));
+        place.reject_for(errors, expected, || suggest::path(text));
         return None;
     }
     let path = normalize::path(path);
@@ -110,7 +110,7 @@ fn read_methods(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Vec<Stri
         let expected = "a method in upper case, such as \"POST\"";
         let text = place.text(errors, expected)?;
         if !is_method(text) {
-            place.reject_for(errors, expected, suggest::method(text));
+            place.reject_for(errors, expected, || suggest::method(text));
         }
         Some(text.to_owned())
     };
