@@ -1,5 +1,6 @@
 //! When calls stop waiting for the store, and how the pipe finds out that it is back.
 
+use crate::breaker::BreakerConfig;
 use super::*;
 
 /// Waits for the next probe: its tag, and how long it took to come, in milliseconds.
