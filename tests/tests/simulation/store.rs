@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use lockkeeper_core::algorithm::{Charge, Decision, State, Verdict, decide};
 use lockkeeper_core::policy::{Limit, PolicySet};
-use lockkeeper_core::resp::Reply;
+use lockkeeper_core::resp::{Reply, push_bulk};
 use lockkeeper_core::script;
 
 use crate::policy::{Charges, assert_kept};
@@ -104,8 +104,10 @@ impl Store {
         let (keys, arguments) = words[1..].split_at(count);
         let (tag, arguments) = arguments.split_first().expect("a tag");
         let limits: Vec<Limit> = keys.iter().map(|key| self.limit(key)).collect();
-        let expected: Vec<&[u8]> = limits.iter().flat_map(|limit| &limit.script_arguments).map(Vec::as_slice).collect();
-        assert_eq!(arguments.iter().map(String::as_bytes).collect::<Vec<_>>(), expected);
+        let expected: Vec<u8> = limits.iter().flat_map(|limit| limit.script_arguments.clone()).collect();
+        let mut sent = Vec::new();
+        arguments.iter().for_each(|argument| push_bulk(argument.as_bytes(), &mut sent));
+        assert_eq!(String::from_utf8_lossy(&sent), String::from_utf8_lossy(&expected));
         let decision = self.decide(keys, &limits, now_us);
         let mut reply = format!("*{}\r\n${}\r\n{tag}\r\n", 1 + 4 * count, tag.len());
         for Verdict { admitted, remaining, reset_us, retry_us } in decision.verdicts {
