@@ -8,6 +8,7 @@ pub mod finding;
 mod inspect;
 pub mod places;
 pub mod request;
+mod schema;
 mod store;
 mod style;
 
@@ -35,6 +36,8 @@ enum Command {
     Inspect(inspect::Options),
     /// Delete what the store holds for a request, after asking
     Reset(inspect::ResetOptions),
+    /// Print the JSON Schema of policy files and plugin configurations, for editors
+    Schema,
     /// Print a script that completes this command's arguments in a shell
     Completions {
         /// The shell
@@ -78,6 +81,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Explain(options) => explain::run(&options),
         Command::Inspect(options) => inspect::inspect(&options),
         Command::Reset(options) => inspect::reset(&options),
+        Command::Schema => {
+            style::print(schema::TEXT);
+            Ok(Ending::Success)
+        }
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "lockkeeper", &mut std::io::stdout());
             Ok(Ending::Success)

@@ -111,6 +111,12 @@ fn colours_are_for_terminals_and_bad_arguments_are_refused() {
 }
 
 #[test]
+fn the_schema_is_printed_as_it_is_committed() {
+    let printed = lockkeeper(&Directory::with(&[]), &["schema"]);
+    assert_eq!(printed.stdout, include_str!("../../docs/policy.schema.json"));
+}
+
+#[test]
 fn completions_name_the_commands() {
     let directory = Directory::with(&[]);
     for shell in ["bash", "zsh", "fish"] {

@@ -178,8 +178,8 @@ impl<'a> Members<'a> {
 const GUESSES_MAX: usize = 100;
 
 fn with_guess(expected: String, errors: &PolicyErrors, meant: impl FnOnce() -> Option<String>) -> String {
-    let meant = if errors.0.len() < GUESSES_MAX { meant() } else { None };
-    match meant {
+    let guesses = cfg!(feature = "guesses") && errors.0.len() < GUESSES_MAX;
+    match guesses.then(meant).flatten() {
         Some(meant) => format!("{expected}: did you mean {meant}?"),
         None => expected,
     }
