@@ -11,6 +11,7 @@ mod request;
 mod route_path;
 mod routes;
 pub mod units;
+pub mod warnings;
 
 use crate::algorithm::Algorithm;
 use crate::client_address::AddressSource;

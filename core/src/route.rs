@@ -4,6 +4,7 @@
 //! file.
 
 mod index;
+mod overlap;
 mod path;
 
 use std::cmp::Reverse;

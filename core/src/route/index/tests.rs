@@ -2,8 +2,6 @@
 
 #![allow(clippy::arithmetic_side_effects, reason = "a test fails by panicking")]
 
-use std::cmp::Ordering;
-
 use super::*;
 use crate::route::{HeaderMatch, PathMatch, Segment};
 
@@ -139,24 +137,10 @@ impl Dice {
     }
 }
 
-fn host_kind(host: &HostMatch) -> (u8, usize) {
-    match host {
-        HostMatch::Exact(_) => (0, 0),
-        HostMatch::Suffix(suffix) => (1, usize::MAX - suffix.len()),
-        HostMatch::Any => (2, 0),
-    }
-}
-
-fn precedence(one: &Route, two: &Route) -> Ordering {
-    let named = one.route_name.is_none().cmp(&two.route_name.is_none());
-    let hosts = host_kind(&one.host).cmp(&host_kind(&two.host));
-    named.then(hosts).then(one.path.precedence(&two.path)).then_with(|| one.rank().cmp(&two.rank()))
-}
-
 /// All routes one after the other: what the index must find.
 fn searched(routes: &[Route], line: RequestLine<'_>) -> Found {
     let mut matching: Vec<usize> = (0..routes.len()).filter(|index| routes[*index].matches_line(line)).collect();
-    matching.sort_by(|one, two| precedence(&routes[*one], &routes[*two]));
+    matching.sort_by(|one, two| routes[*one].precedence(&routes[*two]));
     let end = matching.iter().position(|index| routes[*index].headers.is_empty());
     Found {
         with_headers: matching[..end.unwrap_or(matching.len())].to_vec(),
