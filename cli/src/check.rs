@@ -88,9 +88,9 @@ fn check(name: &str) -> Checked {
             let holds = Holds {
                 policies: policies.policies.len(),
                 limits: policies.policies.iter().map(|policy| policy.limits.len()).sum(),
-                routes: policies.routes.len(),
+                routes: policies.routes.all().len(),
             };
-            (Some(holds), Vec::new())
+            (Some(holds), document.warnings(&policies))
         }
         Err(findings) => (None, findings),
     };

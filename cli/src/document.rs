@@ -9,6 +9,7 @@ use lockkeeper_core::policy::PolicySet;
 use lockkeeper_core::policy::error::{PolicyError, PolicyErrors, Spot};
 use lockkeeper_core::policy::load::LoadOptions;
 use lockkeeper_core::policy::node::Node;
+use lockkeeper_core::policy::warnings::Warning;
 use serde::Serialize;
 
 use crate::finding::{Finding, Severity};
@@ -24,15 +25,6 @@ pub struct Document {
     /// Its text.
     #[serde(skip)]
     pub text: String,
-}
-
-/// What became of a document.
-#[derive(Debug)]
-pub enum Loaded {
-    /// It loads.
-    Policies(PolicySet),
-    /// It does not, and its faults were printed.
-    Faulty,
 }
 
 impl Document {
@@ -66,16 +58,26 @@ impl Document {
         loaded.map_err(|errors| self.located(&errors))
     }
 
-    /// Loads it, and prints every fault where it does not load.
-    pub fn load_or_report(&self) -> Loaded {
-        match self.load() {
-            Ok(policies) => Loaded::Policies(policies),
-            Err(findings) => {
-                let shown: String = findings.iter().map(|finding| finding.described(self)).collect();
-                style::print_error(&shown);
-                Loaded::Faulty
-            }
-        }
+    /// What of these policies, which it holds, may not be meant.
+    pub fn warnings(&self, policies: &PolicySet) -> Vec<Finding> {
+        let is_plugin = Node::parse(self.text.as_bytes()).is_ok_and(|node| node.member("policy").is_some());
+        let places = Places::scan(&self.text);
+        let finding = |warning: Warning| {
+            let inside = warning.path.strip_prefix('$').unwrap_or_default();
+            let path = if is_plugin { format!("$.policy{inside}") } else { warning.path };
+            let position = places.position(&path, Spot::Name, 0);
+            Finding { severity: Severity::Warning, path, position, message: warning.message }
+        };
+        policies.warnings().into_iter().map(finding).collect()
+    }
+
+    /// Loads it; where it does not load, prints every fault.
+    pub fn load_or_report(&self) -> Option<PolicySet> {
+        let report = |findings: Vec<Finding>| {
+            let shown: String = findings.iter().map(|finding| finding.described(self)).collect();
+            style::print_error(&shown);
+        };
+        self.load().map_err(report).ok()
     }
 
     fn syntax_error(&self, error: &serde_json::Error) -> Finding {

@@ -1,18 +1,21 @@
 //! `lockkeeper explain`: what a gateway makes of one request, decided by the very code that runs in the gateway.
 
 mod answers;
+mod routes;
 mod text;
 
 use anyhow::Result;
-use lockkeeper_core::engine::{Counted, Engine, Selection, Step};
+use lockkeeper_core::engine::{Counted, Engine, Step};
 use lockkeeper_core::policy::{FailureMode, Limit, MissingKey, Policy};
+use lockkeeper_core::selection::Selection;
 use serde::Serialize;
 
 use crate::Ending;
-use crate::document::{Document, Loaded};
+use crate::document::Document;
 use crate::request::{Request, RequestOptions};
 use crate::style;
 use answers::Answers;
+use routes::Chosen;
 
 /// What to explain, and how to say it.
 #[derive(Debug, clap::Args)]
@@ -34,6 +37,8 @@ pub struct Options {
 pub struct Explanation {
     /// The request as routes see it.
     pub request: Normalised,
+    /// Which route was chosen, and why not others.
+    pub route: Chosen,
     /// The policy, when one applies.
     pub policy: Option<Applied>,
     /// What the client may see.
@@ -73,7 +78,7 @@ pub struct AppliedLimit {
     pub quota: String,
     /// `false`: it only measures.
     pub enforced: bool,
-    /// Whose request this is.
+    /// Whose request this is; a part that stands in for a missing one follows it.
     pub identity: Vec<IdentityPart>,
     /// The key that counts the request; none when the limit does not apply.
     pub store_key: Option<String>,
@@ -109,10 +114,7 @@ pub enum Values {
 /// When the file cannot be read or the request is not written as one.
 pub fn run(options: &Options) -> Result<Ending> {
     let request = Request::new(&options.request)?;
-    let policies = match Document::read(&options.file)?.load_or_report() {
-        Loaded::Policies(policies) => policies,
-        Loaded::Faulty => return Ok(Ending::Objections),
-    };
+    let Some(policies) = Document::read(&options.file)?.load_or_report() else { return Ok(Ending::Objections) };
     let values = if options.show_values { Values::Shown } else { Values::Hidden };
     let explanation = explain(&Engine::new(policies), &request, values);
     match options.json {
@@ -145,6 +147,7 @@ pub fn explain(engine: &Engine, request: &Request, shown: Values) -> Explanation
             host: selection.host().to_owned(),
             path: selection.path().to_owned(),
         },
+        route: Chosen::of(engine, request, &selection),
         policy: applied,
         answers: Answers::of(begin),
     }
@@ -160,10 +163,11 @@ fn applied(policy: &Policy, limits: Vec<AppliedLimit>) -> Applied {
 }
 
 fn applied_limit(limit: &Limit, identity: Vec<IdentityPart>, counted: Option<&Counted>) -> AppliedLimit {
-    let is_missing = identity.iter().any(|part| !part.present);
+    let is_missing = counted.is_none() && identity.iter().any(|part| !part.present);
     let missing = match limit.on_missing_key {
-        MissingKey::Reject if limit.enforce => "reject",
-        MissingKey::Reject | MissingKey::Skip => "skip",
+        MissingKey::Skip => "skip",
+        _ if !limit.enforce => "skip",
+        MissingKey::Reject(_) | MissingKey::Fallback(_) => "reject",
     };
     AppliedLimit {
         name: limit.name.clone(),
@@ -183,7 +187,7 @@ fn identity(
     limit: &Limit,
     shown: Values,
 ) -> Vec<IdentityPart> {
-    let parts = engine.identity_parts(selection, values, limit).into_iter();
+    let parts = engine.identity(selection, values, limit).into_iter();
     parts
         .map(|(part, value)| IdentityPart {
             part: part.text(),

@@ -8,7 +8,7 @@ use lockkeeper_core::engine::Engine;
 use serde_json::json;
 
 use crate::Ending;
-use crate::document::{Document, Loaded};
+use crate::document::Document;
 use crate::request::{Request, RequestOptions};
 use crate::store::{Level, Store, StoreOptions};
 use crate::style::{self, paint};
@@ -83,7 +83,7 @@ pub fn reset(options: &ResetOptions) -> Result<Ending> {
 
 fn levels(target: &Target) -> Result<Option<(Store, Vec<Level>)>> {
     let request = Request::new(&target.request)?;
-    let Loaded::Policies(policies) = Document::read(&target.file)?.load_or_report() else { return Ok(None) };
+    let Some(policies) = Document::read(&target.file)?.load_or_report() else { return Ok(None) };
     let mut store = Store::connect(&target.store)?;
     let levels = store.levels(&Engine::new(policies), &request)?;
     Ok(Some((store, levels)))

@@ -1,8 +1,9 @@
 //! A request as the command line describes it, and what a gateway would look up in it.
 
 use anyhow::{Context, Result, bail};
-use lockkeeper_core::engine::{Engine, Selection};
-use lockkeeper_core::identity::Attribute;
+use lockkeeper_core::engine::Engine;
+use lockkeeper_core::identity::{Attribute, KeyPart};
+use lockkeeper_core::selection::{GatewayRoute, Selection};
 
 /// The request to explain.
 #[derive(Clone, Debug, clap::Args)]
@@ -22,6 +23,12 @@ pub struct RequestOptions {
     /// A value of the gateway's metadata, such as a verified claim (`jwt_authn.payload.sub=alice`)
     #[arg(long = "metadata", value_name = "PATH=VALUE")]
     pub metadata: Vec<String>,
+    /// The name of the gateway's own route
+    #[arg(long, value_name = "NAME")]
+    pub route_name: Option<String>,
+    /// The policy that the gateway's own route names
+    #[arg(long, value_name = "NAME")]
+    pub route_policy: Option<String>,
 }
 
 /// The same, taken apart.
@@ -36,6 +43,8 @@ pub struct Request {
     headers: Vec<(String, String)>,
     peer: Option<String>,
     metadata: Vec<(String, String)>,
+    route_name: Option<String>,
+    route_policy: Option<String>,
 }
 
 impl Request {
@@ -58,12 +67,24 @@ impl Request {
             headers,
             peer: options.peer.clone(),
             metadata: options.metadata.iter().map(|text| metadata(text)).collect::<Result<Vec<_>>>()?,
+            route_name: options.route_name.clone(),
+            route_policy: options.route_policy.clone(),
         })
     }
 
-    /// Finds the policy.
+    /// Finds the route and the policy.
     pub fn select(&self, engine: &Engine) -> Selection {
-        engine.select(&self.method, &self.authority, &self.target)
+        let named = engine.policies().policy_from_route_metadata;
+        let gateway =
+            GatewayRoute { name: self.route_name.as_deref(), policy: self.route_policy.as_deref().filter(|_| named) };
+        let selection = engine.select_routed(&self.method, &self.authority, &self.target, gateway);
+        let values: Vec<_> = engine.route_headers(&selection).iter().map(|header| self.look_up(header)).collect();
+        engine.select_by_headers(selection, &values)
+    }
+
+    /// The name of the gateway's own route, empty when it has none.
+    pub fn route_name(&self) -> &str {
+        self.route_name.as_deref().unwrap_or_default()
     }
 
     /// What the policy needs to know of the request, as a gateway would look it up.
@@ -75,21 +96,23 @@ impl Request {
         let text = match attribute {
             Attribute::ClientAddress => self.peer.clone(),
             Attribute::Header(name) => self.header(name),
-            Attribute::Metadata(path) => find(&self.metadata, &path.join(".")),
+            Attribute::Metadata(path) => self.metadata(KeyPart::Metadata(path.clone()).text()),
         };
         text.map(String::into_bytes)
     }
 
+    /// A value by its path as key parts of policy files write it.
+    fn metadata(&self, part: String) -> Option<String> {
+        let path = part.strip_prefix("metadata:")?;
+        self.metadata.iter().find(|(name, _)| name == path).map(|(_, value)| value.clone())
+    }
+
     /// All lines of a header, joined by a comma as Envoy joins them.
-    fn header(&self, wanted: &str) -> Option<String> {
+    pub fn header(&self, wanted: &str) -> Option<String> {
         let lines: Vec<&str> =
             self.headers.iter().filter(|(name, _)| name == wanted).map(|(_, value)| value.as_str()).collect();
         (!lines.is_empty()).then(|| lines.join(","))
     }
-}
-
-fn find(pairs: &[(String, String)], wanted: &str) -> Option<String> {
-    pairs.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone())
 }
 
 /// `api.example.com/v1?x` as authority and target; a URL without path has the path `/`.
@@ -122,6 +145,8 @@ mod tests {
             headers: headers.iter().map(|text| (*text).to_owned()).collect(),
             peer: None,
             metadata: Vec::new(),
+            route_name: None,
+            route_policy: None,
         })
     }
 

@@ -18,6 +18,11 @@ const POLICY: &str = r#"{ "version": 1, "namespace": "test", "policies": {
       { "name": "per-subject", "algorithm": "sliding_window_counter", "limit": 5, "window": "1h", "cost": 2,
         "key": ["metadata:jwt_authn.payload.sub"] } ] } },
   "routes": [ { "match": { "path": "/v1/login", "methods": ["POST"] }, "policy": "login" },
+              { "match": { "path": "/v1/login", "methods": ["POST"], "headers": { "x-beta": true } }, "policy": "claims" },
+              { "match": { "path": "/v1/{page}" }, "policy": "claims" },
+              { "match": { "path": "/v1/login", "methods": ["PUT"] }, "policy": "claims" },
+              { "match": { "path": "/v1/login", "route_name": "other" }, "policy": "claims" },
+              { "match": { "path": "/v2/*" }, "policy": "claims" },
               { "match": { "host": "claims.example.com" }, "policy": "claims" } ] }"#;
 
 fn explain(arguments: &[&str]) -> support::Run {
@@ -73,7 +78,7 @@ fn a_claim_is_given_as_metadata_and_the_first_denial_counts_costs() {
 #[test]
 fn without_route_and_default_a_request_is_unlimited() {
     let explained = explain(&["--url", "/other"]);
-    assert!(explained.stdout.contains("no route matches and there is no default"), "{}", explained.stdout);
+    assert!(explained.stdout.contains("policy\n  none: unlimited\n"), "{}", explained.stdout);
     assert_eq!(explain_json(&["--url", "/other"])["policy"], Value::Null);
 }
 

@@ -36,12 +36,17 @@ fn policy() -> Value {
             "users": { "limits": [
                 limit("user", "sliding_window", &["header:x-user", "method"], "reject"),
                 limit("path", "sliding_window_counter", &["host", "path"], "reject") ] },
+            "parts": { "limits": [
+                limit("all", "fixed_window", &["path:id", "query:q", "cookie:sid", "route"], "skip"),
+                { "name": "fallback", "algorithm": "fixed_window", "limit": 1000, "window": "1h",
+                  "key": ["cookie:sid"], "on_missing_key": { "fallback": "client_address" } }] },
             "watched": { "limits": [{ "name": "watched", "algorithm": "fixed_window", "limit": 1000, "window": "1h",
                 "key": ["header:x-user"], "enforce": false }] } },
         "routes": [
             { "match": { "path": "/v1/login", "methods": ["POST"] }, "policy": "login" },
             { "match": { "path": "/v1/users/*", "methods": ["GET"] }, "policy": "users" },
             { "match": { "host": "*.example.com", "path": "/v1/*" }, "policy": "watched" },
+            { "match": { "path": "/v1/users/{id}", "headers": { "x-user": "bob" } }, "policy": "parts" },
             { "match": { "host": "api.example.com", "path": "/v1/users/a" }, "policy": "login" } ],
         "default_policy": "default" })
 }
@@ -67,7 +72,17 @@ fn request(dice: &mut Dice) -> RequestOptions {
         0 => dice
             .one(&["/v1/login", "//v1/login", "/v1/./login", "/v1/%6cogin", "/v1/x/../login?a=b", "/v1/login/"])
             .into(),
-        1 => dice.one(&["/v1/users/a", "/v1/users/%61", "/v1/users", "/v1/users//a?x", "/V1/users/a"]).into(),
+        1 => dice
+            .one(&[
+                "/v1/users/a",
+                "/v1/users/%61",
+                "/v1/users",
+                "/v1/users//a?x&q=1",
+                "/V1/users/a",
+                "/v1/users/b?q=%31",
+                "/v1/users/c%2f?q=2&q=3",
+            ])
+            .into(),
         _ => (0..=dice.below(5))
             .map(|_| {
                 dice.one(&["/", "/v1", "/users", "/a", "/..", "/%2e", "/%2F", "/%zz", "/a%20b", "/é", "?q=1", "/login"])
@@ -88,12 +103,19 @@ fn request(dice: &mut Dice) -> RequestOptions {
         format!("{}: {}", dice.one(&["x-user", "X-User"]), dice.one(&["bob", "alice", "", "a, b", "{}"]))
     };
     headers.extend((0..dice.below(3)).map(|_| user(dice)).collect::<Vec<_>>());
+    headers.extend(
+        (0..dice.below(2))
+            .map(|_| format!("cookie: {}", dice.one(&["sid=1", "a=b; sid=2", "sid=", "x"])))
+            .collect::<Vec<_>>(),
+    );
     RequestOptions {
         method: dice.one(&["GET", "GET", "HEAD", "POST", "POST", "PUT", "OPTIONS"]).into(),
         url: path,
         peer: headers[1].strip_prefix("x-forwarded-for: ").map(str::to_owned),
         headers,
         metadata: Vec::new(),
+        route_name: None,
+        route_policy: None,
     }
 }
 
@@ -166,7 +188,7 @@ fn the_filter_does_what_explain_says() {
     }
     println!("policies and statuses: {seen:?}");
     let policies: BTreeSet<_> = seen.iter().filter_map(|(policy, _)| policy.as_deref()).collect();
-    assert_eq!(policies.len(), 4, "the requests reach every policy: {seen:?}");
+    assert_eq!(policies.len(), 5, "the requests reach every policy: {seen:?}");
     assert!(seen.contains(&(Some("users".into()), 400)), "some lack a part of a key: {seen:?}");
 }
 

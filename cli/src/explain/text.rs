@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::answers::{Answers, Seen};
+use super::routes::{By, Chosen};
 use super::{AppliedLimit, Explanation, IdentityPart};
 use crate::style::{self, paint};
 
@@ -14,8 +15,9 @@ pub fn described(explanation: &Explanation) -> String {
     for (name, value) in [("method", request.method.as_str()), ("host", host), ("path", &request.path)] {
         row(&mut text, name, value);
     }
+    describe_route(&mut text, &explanation.route);
     match &explanation.policy {
-        None => text.push_str(&format!("{}  no route matches and there is no default: unlimited\n", heading("policy"))),
+        None => text.push_str(&format!("{}  none: unlimited\n", heading("policy"))),
         Some(policy) => {
             text.push_str(&heading(&format!("policy {}", policy.name)));
             policy.limits.iter().for_each(|limit| describe_limit(&mut text, limit));
@@ -31,6 +33,26 @@ fn heading(text: &str) -> String {
 
 fn row(text: &mut String, name: &str, value: &str) {
     let _ = writeln!(text, "  {} {value}", paint(style::FAINT, format!("{name:<10}")));
+}
+
+const OTHERS_SHOWN_MAX: usize = 10;
+
+fn describe_route(text: &mut String, chosen: &Chosen) {
+    text.push_str(&heading("route"));
+    let by = match (&chosen.route, chosen.by) {
+        (Some(route), _) => format!("{} {}", route.place, route.matches),
+        (None, By::GatewayRoute) => "the gateway's own route names the policy".into(),
+        (None, By::UnknownPolicy) => "the gateway's own route names a policy that the file does not have".into(),
+        (None, By::Route | By::Default) => "no route matches: the default policy".into(),
+    };
+    let _ = writeln!(text, "  {by}");
+    for other in chosen.others.iter().take(OTHERS_SHOWN_MAX) {
+        let line = format!("not {} {}: {}", other.route.place, other.route.matches, other.why);
+        let _ = writeln!(text, "  {}", paint(style::FAINT, line));
+    }
+    if let Some(more) = chosen.others.len().checked_sub(OTHERS_SHOWN_MAX).filter(|more| *more > 0) {
+        let _ = writeln!(text, "  {}", paint(style::FAINT, format!("nor {more} more")));
+    }
 }
 
 fn describe_limit(text: &mut String, limit: &AppliedLimit) {

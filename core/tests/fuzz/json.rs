@@ -3,7 +3,13 @@
 use arbtest::arbitrary::{Result, Unstructured};
 use serde_json::{Map, Value, json};
 
-const NAMES: [&str; 40] = [
+const NAMES: &[&str] = &[
+    "paths",
+    "trailing_slash",
+    "case",
+    "trusted_hops",
+    "policy_from_route_metadata",
+    "policies",
     "version",
     "namespace",
     "client_address",
@@ -45,7 +51,12 @@ const NAMES: [&str; 40] = [
     "a b",
     "",
 ];
-const TEXTS: [&str; 36] = [
+const TEXTS: &[&str] = &[
+    "x-forwarded-for",
+    "distinct",
+    "insensitive",
+    "route",
+    "/a/{x}/b/*",
     "token_bucket",
     "sliding_window",
     "sliding_window_counter",
@@ -91,7 +102,7 @@ const DEPTH_MAX: usize = 7;
 pub fn value(input: &mut Unstructured<'_>, depth: usize) -> Result<Value> {
     let kinds = if depth < DEPTH_MAX { 7 } else { 4 };
     Ok(match input.int_in_range(0..=kinds)? {
-        0 | 1 => json!(input.choose(&TEXTS)?),
+        0 | 1 => json!(input.choose(TEXTS)?),
         2 => json!(input.choose(&NUMBERS)?),
         3 => json!(input.arbitrary::<bool>()?),
         4 => Value::Null,
@@ -106,7 +117,7 @@ fn values(input: &mut Unstructured<'_>, depth: usize) -> Result<Vec<Value>> {
 
 fn members(input: &mut Unstructured<'_>, depth: usize) -> Result<Map<String, Value>> {
     let count = input.int_in_range(0..=6)?;
-    (0..count).map(|_| Ok(((*input.choose(&NAMES)?).to_owned(), value(input, depth)?))).collect()
+    (0..count).map(|_| Ok(((*input.choose(NAMES)?).to_owned(), value(input, depth)?))).collect()
 }
 
 /// Changes one to four places of a document.
@@ -116,7 +127,7 @@ pub fn mutate(input: &mut Unstructured<'_>, document: &mut Value) -> Result<()> 
         match (input.int_in_range(0..=3)?, place) {
             (0, Value::Object(members)) => {
                 let added = value(input, DEPTH_MAX - 1)?;
-                members.insert((*input.choose(&NAMES)?).to_owned(), added);
+                members.insert((*input.choose(NAMES)?).to_owned(), added);
             }
             (1, Value::Object(members)) => {
                 let name = members.keys().nth(input.choose_index(members.len().max(1))?).cloned();

@@ -9,6 +9,7 @@ use lockkeeper_core::policy::PolicySet;
 use lockkeeper_core::policy::error::PolicyErrors;
 use lockkeeper_core::policy::load::LoadOptions;
 use lockkeeper_core::resp::Reply;
+use lockkeeper_core::selection::GatewayRoute;
 use lockkeeper_core::store::StoreFailure;
 use serde_json::Value;
 
@@ -16,18 +17,20 @@ use crate::{budget_ms, json, pieces};
 
 const GOOD: [&str; 2] = [
     include_str!("../../../envoy/policy.json"),
-    r#"{ "version": 1, "namespace": "n", "client_address": { "source": "host", "ipv4_prefix": 24, "ipv6_prefix": 48 },
+    r#"{ "version": 1, "namespace": "n", "client_address": { "source": "x-forwarded-for", "trusted_hops": 2, "ipv4_prefix": 24 },
+      "paths": { "trailing_slash": "distinct", "case": "insensitive" }, "policy_from_route_metadata": true,
       "rate_limit_headers": "rt", "policies": {
         "a": { "limits": [
           { "name": "b", "algorithm": "token_bucket", "capacity": 100, "refill": "10/s", "cost": 3, "key": ["client_address"] },
-          { "name": "l", "algorithm": "sliding_window", "limit": 100, "window": "1m", "key": ["header:x", "path"], "on_missing_key": "skip" },
-          { "name": "c", "algorithm": "sliding_window_counter", "limit": 100, "window": "1h", "key": ["metadata:m.a", "host"] },
+          { "name": "l", "algorithm": "sliding_window", "limit": 100, "window": "1m", "key": ["header:x", "query:q"], "on_missing_key": "skip" },
+          { "name": "c", "algorithm": "sliding_window_counter", "limit": 100, "window": "1h", "key": ["metadata:m.a", "path:id"], "on_missing_key": { "fallback": "client_address" } },
           { "name": "f", "algorithm": "fixed_window", "limit": 1, "window": "1d", "key": ["constant:all", "method"], "enforce": false }
         ], "limits_on_store_failure": "deny" },
         "p": { "limits": [
           { "name": "f", "algorithm": "fixed_window", "limit": 1, "window": "1ms", "key": ["method"] } ] } },
-      "routes": [ { "match": { "host": "*.example.com", "path": "/v1/*", "methods": ["GET", "POST"] }, "policy": "a" },
-                  { "match": { "path": "/a" }, "policy": "p" } ], "default_policy": "a" }"#,
+      "routes": [ { "match": { "host": "*.example.com", "path": "/v1/{id}/*", "methods": ["GET", "POST"] }, "policy": "a" },
+                  { "match": { "path": "/a", "headers": { "x": "7", "y": true } }, "policy": "p" },
+                  { "match": { "path": "/{id}", "route_name": "r" }, "policy": "a" } ], "default_policy": "a" }"#,
 ];
 
 #[test]
@@ -86,12 +89,18 @@ fn decide(input: &mut Unstructured<'_>, engine: &Engine) -> Result<()> {
     let method = *input.choose(&["GET", "HEAD", "POST", "", "é"])?;
     let host = pieces(input, &["api", ".", "example", ".com", ":80", "A"], 6)?;
     let path = pieces(input, &["/", "v1", "a", "%2e", "?", "..", "orders"], 8)?;
-    let selection = engine.select(method, &host, &path);
+    let gateway = GatewayRoute {
+        name: *input.choose(&[None, Some("r")])?,
+        policy: *input.choose(&[None, Some("p"), Some("q")])?,
+    };
+    let selection = engine.select_routed(method, &host, &path, gateway);
     let value = |input: &mut Unstructured<'_>| {
         let values: [Option<&[u8]>; 6] =
             [None, Some(b""), Some(b"192.0.2.1"), Some(b"[::1]:9"), Some(b"\xff\0"), Some(b"7")];
         Ok(input.choose(&values)?.map(<[u8]>::to_vec))
     };
+    let headers = engine.route_headers(&selection).iter().map(|_| value(input)).collect::<Result<Vec<_>>>()?;
+    let selection = engine.select_by_headers(selection, &headers);
     let values = engine.attributes(&selection).iter().map(|_| value(input)).collect::<Result<Vec<_>>>()?;
     let mut step = engine.begin(&selection, &values);
     while let Step::Call(call) = step {
