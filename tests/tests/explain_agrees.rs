@@ -85,7 +85,9 @@ fn request(dice: &mut Dice) -> RequestOptions {
             .into(),
         _ => (0..=dice.below(5))
             .map(|_| {
-                dice.one(&["/", "/v1", "/users", "/a", "/..", "/%2e", "/%2F", "/%zz", "/a%20b", "/é", "?q=1", "/login"])
+                dice.one(&[
+                    "/", "/v1", "/users", "/a", "/..", "/%2e", "/%2F", "/%zz", "/a%20b", "/%c3%A9", "?q=1", "/login",
+                ])
             })
             .collect::<String>(),
     };
