@@ -3,7 +3,7 @@
 
 use crate::decision::{Action, Answer, GrpcStatus, Header, LimitVerdict};
 use crate::identity::KeyPart;
-use crate::policy::{HeaderMode, Policy};
+use crate::policy::{HeaderMode, Policy, Rejection};
 
 /// How long a client should stay away when the store failed and the policy denies: the breaker looks again each second.
 const UNAVAILABLE_RETRY_AFTER_S: u64 = 1;
@@ -50,20 +50,33 @@ pub fn unavailable(limits: &[&str]) -> Action {
     })
 }
 
-/// 400: the request lacks a part of a limit's key.
-pub fn missing_key(part: &KeyPart) -> Action {
-    // Constants and metadata are the operator's; only what the client can mend is named.
+/// 400 or 401: the request lacks a part of a limit's key.
+pub fn missing_key(part: &KeyPart, rejection: Rejection) -> Action {
+    // Only what the client can mend is named; constants and metadata are the operator's.
     let what = match part {
         KeyPart::Header(name) => format!("The request header {name} is required"),
+        KeyPart::Cookie(name) => format!("The cookie {name} is required"),
+        KeyPart::Query(name) => format!("The query parameter {name} is required"),
         _ => "The request lacks an identity".into(),
     };
-    Action::Answer(Answer {
-        status: 400,
-        headers: problem_headers(),
-        body: problem("about:blank", &what, 400, &[]),
-        grpc_status: GrpcStatus::InvalidArgument,
-        grpc_message: what,
-    })
+    rejected(rejection, what)
+}
+
+/// 400: the path holds a malformed percent code, and no limit applies to what it may mean to the upstream.
+pub fn malformed_path() -> Action {
+    rejected(Rejection::BadRequest, "The path holds a malformed percent code".into())
+}
+
+fn rejected(rejection: Rejection, what: String) -> Action {
+    let (status, grpc_status) = match rejection {
+        Rejection::BadRequest => (400, GrpcStatus::InvalidArgument),
+        Rejection::Unauthorized => (401, GrpcStatus::Unauthenticated),
+    };
+    let mut headers = problem_headers();
+    // RFC 9110 §15.5.2 wants a challenge with each 401.
+    headers.extend((rejection == Rejection::Unauthorized).then(|| ("www-authenticate", "Bearer".into())));
+    let body = problem("about:blank", &what, status, &[]);
+    Action::Answer(Answer { status, headers, body, grpc_status, grpc_message: what })
 }
 
 fn problem_headers() -> Vec<Header> {

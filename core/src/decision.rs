@@ -50,6 +50,8 @@ pub enum GrpcStatus {
     ResourceExhausted = 8,
     /// 14: the store failed and the policy says deny.
     Unavailable = 14,
+    /// 16: the request lacks a part of a key, and the policy takes that for a missing credential.
+    Unauthenticated = 16,
 }
 
 /// Who decided, and how.
@@ -89,7 +91,7 @@ pub enum Outcome {
     Denied,
     /// The store failed and the policy says deny: 503.
     Unavailable,
-    /// The request lacks a part of a key: 400.
+    /// The request lacks a part of a key, or its path is malformed: 400, or 401.
     Rejected,
 }
 

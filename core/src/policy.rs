@@ -1,16 +1,22 @@
 //! A loaded policy file: every number checked, every name resolved. It cannot fail at request time.
 
 pub mod error;
+mod key;
 mod limit;
 pub mod load;
 pub(crate) mod names;
 pub mod node;
 pub mod reader;
+mod request;
+mod route_path;
 mod routes;
 pub mod units;
+pub mod warnings;
 
 use crate::algorithm::Algorithm;
+use crate::client_address::AddressSource;
 use crate::identity::{AddressPrefixes, Attribute, KeyPart};
+use crate::normalize::PathRules;
 use crate::route::Routes;
 
 /// Everything one policy file says.
@@ -20,12 +26,18 @@ pub struct PolicySet {
     pub namespace: String,
     /// How client addresses become networks.
     pub address_prefixes: AddressPrefixes,
+    /// Where client addresses are taken from.
+    pub address_source: AddressSource,
+    /// Which paths are the same.
+    pub path_rules: PathRules,
     /// Which rate-limit header fields answers carry.
     pub rate_limit_headers: HeaderMode,
     /// The policies, by name.
     pub policies: Vec<Policy>,
-    /// The routes, most specific first.
+    /// The routes.
     pub routes: Routes,
+    /// Whether a route of the gateway may name the policy in its metadata.
+    pub policy_from_route_metadata: bool,
     /// Index of the policy for requests that no route matches; without one they pass unlimited.
     pub default_policy: Option<usize>,
 }
@@ -68,6 +80,22 @@ pub struct Limit {
     pub policy_item: String,
 }
 
+impl Limit {
+    /// Every part that may become part of the identity: those of the key, and the one that stands in for a missing one.
+    pub fn parts(&self) -> impl Iterator<Item = &KeyPart> {
+        let fallback = match &self.on_missing_key {
+            MissingKey::Fallback(part) => Some(part),
+            MissingKey::Reject(_) | MissingKey::Skip => None,
+        };
+        self.key.iter().chain(fallback)
+    }
+
+    /// What the host must look up for it.
+    fn attributes(&self) -> impl Iterator<Item = Attribute> {
+        self.parts().filter_map(KeyPart::attribute)
+    }
+}
+
 /// What happens when the store cannot decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureMode {
@@ -80,12 +108,23 @@ pub enum FailureMode {
 }
 
 /// What happens when a request lacks a part of a limit's key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MissingKey {
-    /// Answer 400.
-    Reject,
+    /// Another part, which is none of the key, stands in its place. A request without that one gets 400.
+    Fallback(KeyPart),
+    /// Answer the request.
+    Reject(Rejection),
     /// The limit does not apply to the request.
     Skip,
+}
+
+/// How a request is answered that lacks a part of a limit's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    /// 400
+    BadRequest,
+    /// 401
+    Unauthorized,
 }
 
 /// The wire shape of the rate-limit fields, by the parameters they carry.

@@ -69,6 +69,8 @@ pub struct Metrics {
     counters: Counters,
     policies: Vec<PolicyMetrics>,
     unlimited: Metric,
+    malformed: Metric,
+    unknown_policies: Metric,
     answers: Metric,
     latency_us: Option<u32>,
     failures: Vec<(&'static str, Metric)>,
@@ -79,6 +81,7 @@ pub struct Metrics {
     local_overflows: Metric,
     local_contentions: Metric,
     last_log_us: Cell<u64>,
+    last_policy_log_us: Cell<u64>,
 }
 
 struct PolicyMetrics {
@@ -118,6 +121,8 @@ impl Metrics {
         Metrics {
             policies: policies.policies.iter().map(|policy| define_policy(policy, &counters)).collect(),
             unlimited: counters.decision("none", "none", Outcome::Allowed.word(), DecidedBy::Policy.word()),
+            malformed: counters.decision("none", "none", Outcome::Rejected.word(), DecidedBy::Policy.word()),
+            unknown_policies: counters.define("lockkeeper_route_events.event.unknown_policy"),
             answers: store_call("answered"),
             latency_us: host::define_metric(MetricType::Histogram, "lockkeeper_store_latency_us").ok(),
             failures: FAILURE_WORDS.iter().map(|word| (*word, store_call(word))).collect(),
@@ -129,6 +134,7 @@ impl Metrics {
             local_overflows: counters.define("lockkeeper_local_events.event.overflow"),
             local_contentions: counters.define("lockkeeper_local_events.event.contention"),
             last_log_us: Cell::new(0),
+            last_policy_log_us: Cell::new(0),
             counters,
         }
     }
@@ -141,7 +147,10 @@ impl Metrics {
     /// Counts one decision.
     pub fn decision(&self, report: &Report) {
         let Some(policy) = report.policy.and_then(|index| self.policies.get(index)) else {
-            self.unlimited.add(1);
+            match report.outcome {
+                Outcome::Rejected => self.malformed.add(1),
+                _ => self.unlimited.add(1),
+            }
             return;
         };
         for limit in report.shadow_denials.iter().filter_map(|index| policy.limits.get(*index)) {
@@ -153,6 +162,15 @@ impl Metrics {
             (Some(limit), Outcome::Denied, _) => limit.denied_by_store.add(1),
             (Some(limit), Outcome::Rejected, _) => limit.rejected.add(1),
             (_, outcome, decided_by) => whole(policy, outcome, decided_by).into_iter().for_each(|metric| metric.add(1)),
+        }
+    }
+
+    /// Counts a request whose Envoy route names a policy that the file does not have, and says so in the log, at most
+    /// once a second.
+    pub fn unknown_policy(&self, name: &str) {
+        self.unknown_policies.add(1);
+        if Metrics::may_log(&self.last_policy_log_us, host::monotonic_us()) {
+            log::warn!("lockkeeper: a route's metadata names the policy {name:?}, which the policy file does not have");
         }
     }
 
@@ -195,15 +213,23 @@ impl Metrics {
     }
 
     fn log_breaker(&self, is_closed: bool, now_us: u64) {
-        const LOG_PAUSE_US: u64 = 1_000_000;
-        if now_us.saturating_sub(self.last_log_us.get()) < LOG_PAUSE_US {
+        if !Metrics::may_log(&self.last_log_us, now_us) {
             return;
         }
-        self.last_log_us.set(now_us);
         match is_closed {
             true => log::warn!("lockkeeper: the store answers again; limits are global"),
             false => log::warn!("lockkeeper: the store does not answer; policies follow their failure mode"),
         }
+    }
+
+    /// Whether a line may be logged: one a second of each kind.
+    fn may_log(last_us: &Cell<u64>, now_us: u64) -> bool {
+        const LOG_PAUSE_US: u64 = 1_000_000;
+        let may = now_us.saturating_sub(last_us.get()) >= LOG_PAUSE_US;
+        if may {
+            last_us.set(now_us);
+        }
+        may
     }
 
     /// Counts requests that shared an overflow entry.

@@ -5,9 +5,10 @@ use super::names::{NAME_EXPECTED, is_name, read as name};
 use super::node::{Node, describe_text};
 use super::reader::{Members, Place};
 use super::{FailureMode, HeaderMode, Policy, PolicySet};
-use crate::identity::{AddressPrefixes, Attribute};
+use crate::client_address::AddressSource;
+use crate::normalize::PathRules;
 use crate::policy::Limit;
-use crate::policy::{limit, routes};
+use crate::policy::{limit, request, routes};
 use crate::route::Routes;
 
 /// What the host adds to a policy file.
@@ -48,8 +49,17 @@ impl PolicySet {
     }
 }
 
-const FILE_FIELDS: [&str; 7] =
-    ["version", "namespace", "client_address", "rate_limit_headers", "policies", "routes", "default_policy"];
+const FILE_FIELDS: [&str; 9] = [
+    "version",
+    "namespace",
+    "client_address",
+    "paths",
+    "rate_limit_headers",
+    "policies",
+    "routes",
+    "policy_from_route_metadata",
+    "default_policy",
+];
 /// The most policies in a file and limits in a policy.
 const POLICIES_MAX: usize = 1_000;
 const LIMITS_MAX: usize = 16;
@@ -58,31 +68,40 @@ fn read_file(place: &Place<'_>, options: LoadOptions, errors: &mut PolicyErrors)
     let file = place.object(errors, "an object: a policy file")?;
     read_version(&file, errors);
     let namespace = file.optional("namespace").map_or(Some("default".to_owned()), |place| name(&place, errors));
-    let address_prefixes =
-        file.optional("client_address").map_or(Some(AddressPrefixes::default()), |place| read_prefixes(&place, errors));
+    let address = file.optional("client_address");
+    let address = address.map_or(Some(Default::default()), |place| request::read_client_address(&place, errors));
+    let path_rules =
+        file.optional("paths").map_or(Some(PathRules::default()), |place| request::read_path_rules(&place, errors));
     let headers =
         file.optional("rate_limit_headers").map_or(Some(HeaderMode::Rt), |place| read_header_mode(&place, errors));
     let scope = limit::Scope {
         namespace: namespace.as_deref().unwrap_or("default"),
-        prefixes: address_prefixes.unwrap_or_default(),
+        prefixes: address.unwrap_or_default().1,
         options,
     };
     let policies = file.required("policies", errors, "the policies, by name");
     let names = policies.as_ref().and_then(policy_names);
     let policies = policies.and_then(|place| read_policies(&place, &scope, errors));
-    let routes =
-        file.optional("routes").map_or(Some(Vec::new()), |place| routes::read(&place, names.as_deref(), errors));
+    let context = routes::Context { policies: names.as_deref(), rules: path_rules.unwrap_or_default() };
+    let routes = file.optional("routes").map_or(Some(Vec::new()), |place| routes::read(&place, context, errors));
+    let from_metadata = file.optional("policy_from_route_metadata").map_or(Some(false), |place| place.boolean(errors));
     let default_policy =
         file.optional("default_policy").map(|place| routes::policy_index(&place, names.as_deref(), errors));
     file.finish(errors, &FILE_FIELDS);
-    Some(PolicySet {
+    let (address_source, address_prefixes) = address?;
+    let set = PolicySet {
         namespace: namespace?,
-        address_prefixes: address_prefixes?,
+        address_prefixes,
+        address_source,
+        path_rules: path_rules?,
         rate_limit_headers: headers?,
         routes: Routes::new(routes?),
+        policy_from_route_metadata: from_metadata?,
         default_policy: default_policy.flatten(),
-        policies: policies?,
-    })
+        policies: with_attributes(policies?, address_source),
+    };
+    routes::note_unknown_parameters(&set, file.path(), errors);
+    Some(set)
 }
 
 fn read_version(file: &Members<'_>, errors: &mut PolicyErrors) {
@@ -98,21 +117,6 @@ fn policy_names<'a>(policies: &Place<'a>) -> Option<Vec<&'a str>> {
         Node::Object(members) => Some(members.iter().map(|(name, _)| name.as_str()).collect()),
         _ => None,
     }
-}
-
-fn read_prefixes(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<AddressPrefixes> {
-    let object = place.object(errors, "an object with ipv4_prefix and ipv6_prefix")?;
-    let defaults = AddressPrefixes::default();
-    let source = object.optional("source").map_or(Some(()), |place| place.choice(errors, &[("host", ())]));
-    let mut prefix = |name: &str, default: u8, max: u64| match object.optional(name) {
-        None => Some(default),
-        Some(place) => place.whole(errors, 0..=max, "").and_then(|bits| u8::try_from(bits).ok()),
-    };
-    let ipv4 = prefix("ipv4_prefix", defaults.ipv4, 32);
-    let ipv6 = prefix("ipv6_prefix", defaults.ipv6, 128);
-    object.finish(errors, &["source", "ipv4_prefix", "ipv6_prefix"]);
-    source?;
-    Some(AddressPrefixes { ipv4: ipv4?, ipv6: ipv6? })
 }
 
 fn read_header_mode(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<HeaderMode> {
@@ -147,11 +151,10 @@ fn read_policy(name: &str, place: &Place<'_>, scope: &limit::Scope<'_>, errors: 
         .optional("limits_on_store_failure")
         .map_or(Some(FailureMode::Local), |place| place.choice(errors, &modes));
     object.finish(errors, &["limits", "limits_on_store_failure"]);
-    let limits = limits?;
     Some(Policy {
         name: name.to_owned(),
-        attributes: attributes(&limits),
-        limits,
+        attributes: Vec::new(),
+        limits: limits?,
         limits_on_store_failure: on_failure?,
     })
 }
@@ -184,12 +187,15 @@ fn note_repeated_names(limits: &[Place<'_>], errors: &mut PolicyErrors) {
     }
 }
 
-fn attributes(limits: &[Limit]) -> Vec<Attribute> {
-    let mut needed: Vec<Attribute> = Vec::new();
-    for attribute in limits.iter().flat_map(|limit| &limit.key).filter_map(|part| part.attribute()) {
-        if !needed.contains(&attribute) {
-            needed.push(attribute);
+/// Lists what the host must look up, each once, now that the source of client addresses is known.
+fn with_attributes(mut policies: Vec<Policy>, source: AddressSource) -> Vec<Policy> {
+    for policy in &mut policies {
+        let needed = policy.limits.iter().flat_map(Limit::attributes);
+        for attribute in needed.flat_map(|attribute| source.attributes_for(attribute)) {
+            if !policy.attributes.contains(&attribute) {
+                policy.attributes.push(attribute);
+            }
         }
     }
-    needed
+    policies
 }

@@ -12,4 +12,5 @@ mod answers;
 mod attributes;
 mod limits;
 mod replies;
+mod routing;
 mod support;

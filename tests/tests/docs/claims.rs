@@ -12,7 +12,7 @@ use crate::markdown::{code_spans, only_code, page, workspace_file};
 
 /// Nothing here is known, so each message lists what is.
 const UNKNOWN_EVERYWHERE: &str = r#"{ "?": 0, "host": { "?": 0, "local": { "?": 0 } }, "policy": { "?": 0,
-    "client_address": { "?": 0 }, "routes": [{ "?": 0, "match": { "?": 0 } }],
+    "client_address": { "?": 0 }, "paths": { "?": 0 }, "routes": [{ "?": 0, "match": { "?": 0 } }],
     "policies": { "p": { "?": 0, "limits": [
         { "?": 0, "algorithm": "token_bucket" }, { "?": 0, "algorithm": "fixed_window" }] } } } }"#;
 
