@@ -3,7 +3,7 @@
 
 use crate::decision::{Action, Answer, GrpcStatus, Header, LimitVerdict};
 use crate::identity::KeyPart;
-use crate::policy::{HeaderMode, Policy};
+use crate::policy::{Cost, HeaderMode, Policy};
 
 /// How long a client should stay away when the store failed and the policy denies: the breaker looks again each second.
 const UNAVAILABLE_RETRY_AFTER_S: u64 = 1;
@@ -18,7 +18,7 @@ pub fn too_many_requests(mode: HeaderMode, policy: &Policy, verdicts: &[LimitVer
     let denying: Vec<&LimitVerdict> = enforced(policy, verdicts).filter(|one| !one.verdict.admitted).collect();
     let retry_us = denying.iter().map(|one| one.verdict.retry_us).max().unwrap_or(0);
     let names: Vec<&str> =
-        denying.iter().filter_map(|one| policy.limits.get(one.limit)).map(|limit| limit.name.as_str()).collect();
+        denying.iter().filter_map(|one| policy.limits.get(one.limit)).map(|limit| limit.label.as_str()).collect();
     let mut headers = problem_headers();
     headers.push(("retry-after", whole_seconds(retry_us).max(1).to_string()));
     headers.extend(rate_limit_headers(mode, policy, verdicts));
@@ -57,6 +57,10 @@ pub fn missing_key(part: &KeyPart) -> Action {
         KeyPart::Header(name) => format!("The request header {name} is required"),
         _ => "The request lacks an identity".into(),
     };
+    bad_request(what)
+}
+
+fn bad_request(what: String) -> Action {
     Action::Answer(Answer {
         status: 400,
         headers: problem_headers(),
@@ -64,6 +68,12 @@ pub fn missing_key(part: &KeyPart) -> Action {
         grpc_status: GrpcStatus::InvalidArgument,
         grpc_message: what,
     })
+}
+
+/// 400: the header that says a request's cost holds no number.
+pub fn illegible_cost(cost: &Cost) -> Action {
+    let name = cost.header().unwrap_or_default();
+    bad_request(format!("The request header {name} must be a whole number"))
 }
 
 fn problem_headers() -> Vec<Header> {
@@ -82,11 +92,11 @@ fn rate_limit_headers(mode: HeaderMode, policy: &Policy, verdicts: &[LimitVerdic
     if mode == HeaderMode::Off || enforced(policy, verdicts).next().is_none() {
         return Vec::new();
     }
-    let limits = || enforced(policy, verdicts).filter_map(|one| Some((policy.limits.get(one.limit)?, &one.verdict)));
-    let state = limits().map(|(limit, verdict)| {
-        format!("\"{}\";r={};t={}", limit.name, verdict.remaining, whole_seconds(verdict.reset_us))
+    let limits = || enforced(policy, verdicts).filter_map(|one| Some((policy.limits.get(one.limit)?, one)));
+    let state = limits().map(|(limit, one)| {
+        format!("\"{}\";r={};t={}", limit.label, one.verdict.remaining, whole_seconds(one.verdict.reset_us))
     });
-    let quota = limits().map(|(limit, _)| limit.policy_item.clone());
+    let quota = limits().map(|(limit, one)| format!("\"{}\"{}", limit.label, limit.grant(one.override_index).quota));
     vec![("ratelimit", joined(state)), ("ratelimit-policy", joined(quota))]
 }
 

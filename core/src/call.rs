@@ -7,7 +7,7 @@ use crate::answer;
 use crate::decision::{Action, DecidedBy, Decision, LimitVerdict, Outcome, Report};
 use crate::engine::{Counted, Step};
 use crate::local_call::LocalCall;
-use crate::policy::{FailureMode, Limit, Policy, PolicySet};
+use crate::policy::{FailureMode, Limit, LimitId, Policy, PolicySet};
 use crate::resp::{Reply, push_array_head, push_bulk};
 use crate::script;
 use crate::store::{Refusal, StoreFailure};
@@ -51,13 +51,17 @@ impl Call {
         push_bulk(itoa::Buffer::new().format(keys).as_bytes(), out);
         self.counted.iter().for_each(|one| push_bulk(one.store_key.as_bytes(), out));
         push_bulk(tag.as_bytes(), out);
-        let limits = self.policy().into_iter().flat_map(|policy| self.limits_of(policy));
-        limits.for_each(|limit| out.extend_from_slice(&limit.script_arguments));
+        let charges = self.policy().into_iter().flat_map(|policy| self.charges_of(policy));
+        for (counted, limit) in charges {
+            out.extend_from_slice(&limit.script_head);
+            push_bulk(itoa::Buffer::new().format(counted.cost).as_bytes(), out);
+            out.extend_from_slice(&limit.grant(counted.override_index).script_numbers);
+        }
     }
 
-    /// The limits that count the request, of its policy.
-    fn limits_of<'p>(&self, policy: &'p Policy) -> impl Iterator<Item = &'p Limit> {
-        self.counted.iter().filter_map(|one| policy.limits.get(one.limit))
+    /// What counts the request, with its limit.
+    fn charges_of<'c>(&'c self, policy: &'c Policy) -> impl Iterator<Item = (&'c Counted, &'c Limit)> {
+        self.counted.iter().filter_map(|one| Some((one, policy.limits.get(one.limit)?)))
     }
 
     /// The keys that this decision counts under.
@@ -101,8 +105,8 @@ impl Call {
     fn failed(self) -> Step {
         let policies = Arc::clone(&self.policies);
         let Some(policy) = policies.policies.get(self.policy) else { return self.decided(&[], DecidedBy::Policy) };
-        let enforced: Vec<&str> =
-            self.limits_of(policy).filter(|limit| limit.enforce).map(|limit| limit.name.as_str()).collect();
+        let limits = self.charges_of(policy).map(|(_, limit)| limit);
+        let enforced: Vec<&str> = limits.filter(|limit| limit.enforce).map(|limit| limit.label.as_str()).collect();
         let (action, outcome) = match policy.limits_on_store_failure {
             FailureMode::Local => return Step::Local(LocalCall::new(self)),
             // Limits that only measure never turn a request away.
@@ -130,18 +134,20 @@ impl Call {
             None => (answer::forward(mode, policy, verdicts), Outcome::Allowed),
             Some(_) => (answer::too_many_requests(mode, policy, verdicts), Outcome::Denied),
         };
+        let denying = denying.and_then(|index| policy.limits.get(index)).map(|limit| limit.id);
         let report = self.report(denying, outcome, decided_by, shadow_denials);
         Step::Decide(Decision { action, report })
     }
 
     fn report(
         &self,
-        limit: Option<usize>,
+        limit: Option<LimitId>,
         outcome: Outcome,
         decided_by: DecidedBy,
-        shadow_denials: Vec<usize>,
+        shadow_denials: Vec<LimitId>,
     ) -> Report {
-        Report { policy: Some(self.policy), limit, outcome, decided_by, shadow_denials }
+        let policy = limit.map_or(self.policy, |limit| limit.policy);
+        Report { policy: Some(policy), limit: limit.map(|limit| limit.limit), outcome, decided_by, shadow_denials }
     }
 
     pub(crate) fn policy(&self) -> Option<&Policy> {
@@ -150,11 +156,11 @@ impl Call {
 }
 
 /// The limits that deny, and those that only measure but would have denied.
-fn denials<'v>(policy: &Policy, verdicts: &'v [LimitVerdict]) -> (Vec<&'v LimitVerdict>, Vec<usize>) {
+fn denials<'v>(policy: &Policy, verdicts: &'v [LimitVerdict]) -> (Vec<&'v LimitVerdict>, Vec<LimitId>) {
     let denying = verdicts.iter().filter(|one| !one.verdict.admitted);
     let (enforced, shadow): (Vec<_>, Vec<_>) =
         denying.partition(|one| policy.limits.get(one.limit).is_some_and(|limit| limit.enforce));
-    (enforced, shadow.into_iter().map(|one| one.limit).collect())
+    (enforced, shadow.into_iter().filter_map(|one| policy.limits.get(one.limit)).map(|limit| limit.id).collect())
 }
 
 /// Integers per limit in the script's reply.
@@ -169,7 +175,7 @@ fn verdicts(reply: &Reply, counted: &[Counted]) -> Option<Vec<LimitVerdict>> {
     }
     let numbers = numbers.iter().map(whole_number).collect::<Option<Vec<u64>>>()?;
     let rows = numbers.chunks_exact(NUMBERS_PER_LIMIT).zip(counted);
-    rows.map(|(row, counted)| Some(LimitVerdict { limit: counted.limit, verdict: verdict(row)? })).collect()
+    rows.map(|(row, counted)| Some(counted.verdict(verdict(row)?))).collect()
 }
 
 fn whole_number(element: &Reply) -> Option<u64> {

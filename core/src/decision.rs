@@ -1,6 +1,7 @@
 //! What was decided for a request: let it pass or answer it, and who decided why.
 
 use crate::algorithm::Verdict;
+use crate::policy::LimitId;
 
 /// The end of a decision.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,8 +64,8 @@ pub struct Report {
     pub outcome: Outcome,
     /// Who decided.
     pub decided_by: DecidedBy,
-    /// Indices of limits with `enforce: false` that would have denied.
-    pub shadow_denials: Vec<usize>,
+    /// Limits with `enforce: false` that would have denied.
+    pub shadow_denials: Vec<LimitId>,
 }
 
 impl Report {
@@ -144,8 +145,10 @@ impl DecidedBy {
 /// What one limit said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitVerdict {
-    /// Index of the limit in its policy.
+    /// Index of the limit in the policy that applies.
     pub limit: usize,
+    /// Index of the override that applies, if any.
+    pub override_index: Option<usize>,
     /// Whether it admits, what remains and when more comes.
     pub verdict: Verdict,
 }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use crate::algorithm::Verdict;
 use crate::answer;
 use crate::call::Call;
-use crate::decision::{Action, DecidedBy, Decision, Outcome, Report};
+use crate::decision::{Action, DecidedBy, Decision, LimitVerdict, Outcome, Report};
 use crate::identity::{AddressPrefixes, Attribute, IdentityHasher, KeyPart};
 use crate::local_call::LocalCall;
 use crate::normalize;
-use crate::policy::{Limit, MissingKey, Policy, PolicySet};
+use crate::policy::{Limit, LimitId, MissingKey, NoNumber, Policy, PolicySet};
 use crate::route::RequestLine;
 
 /// What the host does next for a request.
@@ -44,7 +45,7 @@ pub struct LineNeeds {
 impl LineNeeds {
     fn of(policies: &PolicySet) -> LineNeeds {
         let has_part = |part: &KeyPart| {
-            policies.policies.iter().flat_map(|policy| &policy.limits).any(|limit| limit.key.contains(part))
+            policies.policies.iter().flat_map(|policy| &policy.limits).any(|limit| limit.parts().any(|one| one == part))
         };
         let routes = &policies.routes;
         LineNeeds {
@@ -67,10 +68,20 @@ pub struct Selection {
 /// A limit that counts this request, and the store key it counts under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// Index of the limit in its policy.
+    /// Index of the limit in the policy that applies.
     pub limit: usize,
+    /// Index of the override that applies, if any.
+    pub override_index: Option<usize>,
+    /// Units that the request spends.
+    pub cost: u64,
     /// Its key in the store.
     pub store_key: String,
+}
+
+impl Counted {
+    pub(crate) fn verdict(&self, verdict: Verdict) -> LimitVerdict {
+        LimitVerdict { limit: self.limit, override_index: self.override_index, verdict }
+    }
 }
 
 impl Engine {
@@ -113,15 +124,21 @@ impl Engine {
             return unlimited(None);
         };
         let mut counted = Vec::with_capacity(policy.limits.len());
+        let lookup = Lookup { selection, policy, values, prefixes: self.policies.address_prefixes };
         for (position, limit) in policy.limits.iter().enumerate() {
-            let lookup = Lookup { selection, policy, values, prefixes: self.policies.address_prefixes };
-            match (lookup.store_key(limit), limit.on_missing_key) {
-                (Ok(store_key), _) => counted.push(Counted { limit: position, store_key }),
-                (Err(_), MissingKey::Skip) => {}
+            let store_key = match (lookup.store_key(limit), limit.on_missing_key) {
+                (Ok(store_key), _) => store_key,
+                (Err(_), MissingKey::Skip) => continue,
                 // A limit that only measures never turns a request away.
-                (Err(_), MissingKey::Reject) if !limit.enforce => {}
-                (Err(part), MissingKey::Reject) => return rejected(index, position, part),
-            }
+                (Err(_), MissingKey::Reject) if !limit.enforce => continue,
+                (Err(part), MissingKey::Reject) => return rejected(limit.id, answer::missing_key(part)),
+            };
+            let cost = match lookup.cost(limit) {
+                Ok(cost) => cost,
+                Err(NoNumber) if !limit.enforce => limit.cost.fallback(),
+                Err(NoNumber) => return rejected(limit.id, answer::illegible_cost(&limit.cost)),
+            };
+            counted.push(Counted { limit: position, override_index: lookup.override_index(limit), cost, store_key });
         }
         if counted.is_empty() {
             return unlimited(Some(index));
@@ -135,15 +152,15 @@ fn unlimited(policy: Option<usize>) -> Step {
     Step::Decide(Decision { action, report: Report::unlimited(policy) })
 }
 
-fn rejected(policy: usize, limit: usize, part: &KeyPart) -> Step {
+fn rejected(id: LimitId, action: Action) -> Step {
     let report = Report {
-        policy: Some(policy),
-        limit: Some(limit),
+        policy: Some(id.policy),
+        limit: Some(id.limit),
         outcome: Outcome::Rejected,
         decided_by: DecidedBy::Policy,
         shadow_denials: Vec::new(),
     };
-    Step::Decide(Decision { action: answer::missing_key(part), report })
+    Step::Decide(Decision { action, report })
 }
 
 struct Lookup<'a> {
@@ -180,8 +197,30 @@ impl Lookup<'_> {
     }
 
     fn attribute(&self, part: &KeyPart) -> Option<Vec<u8>> {
-        let wanted = part.attribute()?;
-        let position = self.policy.attributes.iter().position(|attribute| *attribute == wanted)?;
-        self.values.get(position)?.clone()
+        self.attribute_value(&part.attribute()?).map(<[u8]>::to_vec)
+    }
+
+    fn attribute_value(&self, wanted: &Attribute) -> Option<&[u8]> {
+        let position = self.policy.attributes.iter().position(|attribute| attribute == wanted)?;
+        self.values.get(position)?.as_deref()
+    }
+
+    fn cost(&self, limit: &Limit) -> Result<u64, NoNumber> {
+        let header = limit.cost.header().map(|name| Attribute::Header(name.to_owned()));
+        limit.cost.read(header.and_then(|header| self.attribute_value(&header)))
+    }
+
+    /// The first override whose conditions all hold. A part that conditions name one after the other is looked up once.
+    fn override_index(&self, limit: &Limit) -> Option<usize> {
+        let mut last: Option<(&KeyPart, Option<Vec<u8>>)> = None;
+        limit.overrides.iter().position(|one| {
+            one.when.iter().all(|condition| {
+                if last.as_ref().is_none_or(|(part, _)| **part != condition.part) {
+                    last = Some((&condition.part, self.value(&condition.part)));
+                }
+                let value = last.as_ref().and_then(|(_, value)| value.as_deref());
+                value.is_some_and(|value| condition.value.matches(value))
+            })
+        })
     }
 }

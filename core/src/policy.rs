@@ -1,13 +1,19 @@
 //! A loaded policy file: every number checked, every name resolved. It cannot fail at request time.
 
+mod cost;
 pub mod error;
 mod limit;
 pub mod load;
 pub(crate) mod names;
 pub mod node;
+mod numbers;
+mod overrides;
 pub mod reader;
 mod routes;
 pub mod units;
+
+pub use cost::{Cost, NoNumber};
+pub use overrides::{Condition, Override, ValueMatch};
 
 use crate::algorithm::Algorithm;
 use crate::identity::{AddressPrefixes, Attribute, KeyPart};
@@ -18,6 +24,8 @@ use crate::route::Routes;
 pub struct PolicySet {
     /// Starts every store key: deployments that share a store are kept apart by it.
     pub namespace: String,
+    /// `false`: the whole file only measures.
+    pub enforce: bool,
     /// How client addresses become networks.
     pub address_prefixes: AddressPrefixes,
     /// Which rate-limit header fields answers carry.
@@ -46,14 +54,18 @@ pub struct Policy {
 /// One limit of a policy.
 #[derive(Clone, Debug)]
 pub struct Limit {
+    /// Its place in the file.
+    pub id: LimitId,
     /// Its name in the file, unique within the policy.
     pub name: String,
-    /// The algorithm with its numbers, as the store runs it.
-    pub algorithm: Algorithm,
-    /// The same scaled by the host's share, as the local limiter runs it.
-    pub local_algorithm: Algorithm,
-    /// Units that a request spends, at least one and at most the capacity.
-    pub cost: u64,
+    /// Its name in header fields and problem details.
+    pub label: String,
+    /// What it grants.
+    pub base: Grant,
+    /// What it grants to some instead; the first that applies.
+    pub overrides: Vec<Override>,
+    /// Units that a request spends.
+    pub cost: Cost,
     /// `false`: measured, never denying.
     pub enforce: bool,
     /// Whose requests are counted together.
@@ -62,10 +74,49 @@ pub struct Limit {
     pub on_missing_key: MissingKey,
     /// The start of its store keys, up to the identity: namespace, policy, limit and meaning.
     pub store_key_prefix: String,
-    /// Its arguments for the script, as they follow the tag, encoded for the wire.
-    pub script_arguments: Vec<u8>,
-    /// Its item of the `RateLimit-Policy` field.
-    pub policy_item: String,
+    /// Its arguments for the script up to the cost, encoded for the wire.
+    pub script_head: Vec<u8>,
+}
+
+impl Limit {
+    /// What it grants: by the override at that index, or to all others.
+    pub fn grant(&self, override_index: Option<usize>) -> &Grant {
+        override_index.and_then(|index| self.overrides.get(index)).map_or(&self.base, |chosen| &chosen.grant)
+    }
+
+    /// The parts of a request that it looks at.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &KeyPart> {
+        let conditions = self.overrides.iter().flat_map(|one| &one.when);
+        self.key.iter().chain(conditions.map(|condition| &condition.part))
+    }
+
+    /// What the host must look up for it.
+    fn attributes(&self) -> impl Iterator<Item = Attribute> {
+        let cost = self.cost.header().map(|name| Attribute::Header(name.to_owned()));
+        self.parts().filter_map(KeyPart::attribute).chain(cost)
+    }
+}
+
+/// Where a limit stands in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitId {
+    /// Index of its policy in [`PolicySet::policies`].
+    pub policy: usize,
+    /// Its index there.
+    pub limit: usize,
+}
+
+/// The numbers of a limit.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// The algorithm with its numbers, as the store runs it.
+    pub algorithm: Algorithm,
+    /// The same scaled by the host's share, as the local limiter runs it.
+    pub local_algorithm: Algorithm,
+    /// The script's arguments behind the cost, encoded for the wire.
+    pub script_numbers: Vec<u8>,
+    /// The parameters of its item in the `RateLimit-Policy` field: `;q=100;w=60`.
+    pub quota: String,
 }
 
 /// What happens when the store cannot decide.

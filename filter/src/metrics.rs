@@ -144,8 +144,9 @@ impl Metrics {
             self.unlimited.add(1);
             return;
         };
-        for limit in report.shadow_denials.iter().filter_map(|index| policy.limits.get(*index)) {
-            limit.shadow_denied.add(1);
+        for id in &report.shadow_denials {
+            let limit = self.policies.get(id.policy).and_then(|policy| policy.limits.get(id.limit));
+            limit.into_iter().for_each(|limit| limit.shadow_denied.add(1));
         }
         let limit = report.limit.and_then(|index| policy.limits.get(index));
         match (limit, report.outcome, report.decided_by) {

@@ -4,7 +4,7 @@ use super::error::PolicyErrors;
 use super::names::{NAME_EXPECTED, is_name, read as name};
 use super::node::{Node, describe_text};
 use super::reader::{Members, Place};
-use super::{FailureMode, HeaderMode, Policy, PolicySet};
+use super::{FailureMode, HeaderMode, LimitId, Policy, PolicySet};
 use crate::identity::{AddressPrefixes, Attribute};
 use crate::policy::Limit;
 use crate::policy::{limit, routes};
@@ -48,8 +48,8 @@ impl PolicySet {
     }
 }
 
-const FILE_FIELDS: [&str; 7] =
-    ["version", "namespace", "client_address", "rate_limit_headers", "policies", "routes", "default_policy"];
+const FILE_FIELDS: [&str; 8] =
+    ["version", "namespace", "client_address", "enforce", "rate_limit_headers", "policies", "routes", "default_policy"];
 /// The most policies in a file and limits in a policy.
 const POLICIES_MAX: usize = 1_000;
 const LIMITS_MAX: usize = 16;
@@ -62,7 +62,9 @@ fn read_file(place: &Place<'_>, options: LoadOptions, errors: &mut PolicyErrors)
         file.optional("client_address").map_or(Some(AddressPrefixes::default()), |place| read_prefixes(&place, errors));
     let headers =
         file.optional("rate_limit_headers").map_or(Some(HeaderMode::Rt), |place| read_header_mode(&place, errors));
+    let enforce = file.optional("enforce").map_or(Some(true), |place| place.boolean(errors));
     let scope = limit::Scope {
+        enforce: enforce.unwrap_or(true),
         namespace: namespace.as_deref().unwrap_or("default"),
         prefixes: address_prefixes.unwrap_or_default(),
         options,
@@ -77,6 +79,7 @@ fn read_file(place: &Place<'_>, options: LoadOptions, errors: &mut PolicyErrors)
     file.finish(errors, &FILE_FIELDS);
     Some(PolicySet {
         namespace: namespace?,
+        enforce: enforce?,
         address_prefixes: address_prefixes?,
         rate_limit_headers: headers?,
         routes: Routes::new(routes?),
@@ -128,20 +131,27 @@ fn read_policies(place: &Place<'_>, scope: &limit::Scope<'_>, errors: &mut Polic
     object.finish(errors, &[]);
     members
         .into_iter()
-        .map(|(name, place)| read_policy(name, &place, scope, errors))
+        .enumerate()
+        .map(|(index, (name, place))| read_policy(index, name, &place, scope, errors))
         .collect::<Vec<_>>()
         .into_iter()
         .collect()
 }
 
-fn read_policy(name: &str, place: &Place<'_>, scope: &limit::Scope<'_>, errors: &mut PolicyErrors) -> Option<Policy> {
+fn read_policy(
+    index: usize,
+    name: &str,
+    place: &Place<'_>,
+    scope: &limit::Scope<'_>,
+    errors: &mut PolicyErrors,
+) -> Option<Policy> {
     if !is_name(name) {
         errors.push(&place.path, format!("the name {}", describe_text(name)), NAME_EXPECTED);
     }
     let object = place.object(errors, "an object: a policy")?;
     let limits = object
         .required("limits", errors, "a list of limits")
-        .and_then(|place| read_limits(name, &place, scope, errors));
+        .and_then(|place| read_limits((index, name), &place, scope, errors));
     let modes = [("local", FailureMode::Local), ("allow", FailureMode::Allow), ("deny", FailureMode::Deny)];
     let on_failure = object
         .optional("limits_on_store_failure")
@@ -157,7 +167,7 @@ fn read_policy(name: &str, place: &Place<'_>, scope: &limit::Scope<'_>, errors: 
 }
 
 fn read_limits(
-    policy: &str,
+    (policy, policy_name): (usize, &str),
     place: &Place<'_>,
     scope: &limit::Scope<'_>,
     errors: &mut PolicyErrors,
@@ -166,8 +176,11 @@ fn read_limits(
     if places.is_empty() || places.len() > LIMITS_MAX {
         place.reject(errors, format!("a list of 1 to {LIMITS_MAX} limits"));
     }
-    let limits: Option<Vec<Limit>> =
-        places.iter().map(|place| limit::read(policy, place, scope, errors)).collect::<Vec<_>>().into_iter().collect();
+    let limits = places.iter().enumerate().map(|(limit, place)| {
+        let id = LimitId { policy, limit };
+        limit::read(policy_name, id, place, scope, errors)
+    });
+    let limits: Option<Vec<Limit>> = limits.collect::<Vec<_>>().into_iter().collect();
     note_repeated_names(&places, errors);
     limits
 }
@@ -186,7 +199,7 @@ fn note_repeated_names(limits: &[Place<'_>], errors: &mut PolicyErrors) {
 
 fn attributes(limits: &[Limit]) -> Vec<Attribute> {
     let mut needed: Vec<Attribute> = Vec::new();
-    for attribute in limits.iter().flat_map(|limit| &limit.key).filter_map(|part| part.attribute()) {
+    for attribute in limits.iter().flat_map(Limit::attributes) {
         if !needed.contains(&attribute) {
             needed.push(attribute);
         }

@@ -10,6 +10,7 @@
 
 mod answers;
 mod attributes;
+mod charges;
 mod limits;
 mod replies;
 mod support;
