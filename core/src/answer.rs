@@ -50,6 +50,17 @@ pub fn unavailable(limits: &[&str]) -> Action {
     })
 }
 
+/// 403: the client is on a block list.
+pub fn blocked() -> Action {
+    Action::Answer(Answer {
+        status: 403,
+        headers: problem_headers(),
+        body: problem("about:blank", "Forbidden", 403, &[]),
+        grpc_status: GrpcStatus::PermissionDenied,
+        grpc_message: "forbidden".into(),
+    })
+}
+
 /// 400: the request lacks a part of a limit's key.
 pub fn missing_key(part: &KeyPart) -> Action {
     // Constants and metadata are the operator's; only what the client can mend is named.

@@ -104,7 +104,7 @@ impl Call {
 
     fn failed(self) -> Step {
         let policies = Arc::clone(&self.policies);
-        let Some(policy) = policies.policies.get(self.policy) else { return self.decided(&[], DecidedBy::Policy) };
+        let Some(policy) = policies.applied(self.policy) else { return self.decided(&[], DecidedBy::Policy) };
         let limits = self.charges_of(policy).map(|(_, limit)| limit);
         let enforced: Vec<&str> = limits.filter(|limit| limit.enforce).map(|limit| limit.label.as_str()).collect();
         let (action, outcome) = match policy.limits_on_store_failure {
@@ -123,9 +123,9 @@ impl Call {
     pub(crate) fn decided(self, verdicts: &[LimitVerdict], decided_by: DecidedBy) -> Step {
         let policies = Arc::clone(&self.policies);
         let mode = policies.rate_limit_headers;
-        let Some(policy) = policies.policies.get(self.policy) else {
+        let Some(policy) = policies.applied(self.policy) else {
             let action = Action::Forward { response_headers: Vec::new() };
-            return Step::Decide(Decision { action, report: Report::unlimited(None) });
+            return Step::Decide(Decision { action, report: Report::uncounted(None, Outcome::Allowed) });
         };
         let (denials, shadow_denials) = denials(policy, verdicts);
         // Of several that wait equally long, the first of the file.
@@ -146,12 +146,13 @@ impl Call {
         decided_by: DecidedBy,
         shadow_denials: Vec<LimitId>,
     ) -> Report {
-        let policy = limit.map_or(self.policy, |limit| limit.policy);
-        Report { policy: Some(policy), limit: limit.map(|limit| limit.limit), outcome, decided_by, shadow_denials }
+        let own = self.policy().and_then(Policy::reported);
+        let policy = limit.map(|limit| limit.policy).or(own);
+        Report { policy, limit: limit.map(|limit| limit.limit), outcome, decided_by, shadow_denials }
     }
 
     pub(crate) fn policy(&self) -> Option<&Policy> {
-        self.policies.policies.get(self.policy)
+        self.policies.applied(self.policy)
     }
 }
 

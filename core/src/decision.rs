@@ -47,6 +47,8 @@ pub struct Answer {
 pub enum GrpcStatus {
     /// 3: the request lacks a part of a key.
     InvalidArgument = 3,
+    /// 7: the client is blocked.
+    PermissionDenied = 7,
     /// 8: a limit denies.
     ResourceExhausted = 8,
     /// 14: the store failed and the policy says deny.
@@ -56,9 +58,9 @@ pub enum GrpcStatus {
 /// Who decided, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Index of the policy, if one applied.
+    /// Index of the policy in the file: that of [`Report::limit`], else the last of those that apply, if any.
     pub policy: Option<usize>,
-    /// Index of the limit that decided: the denying one with the longest wait, or the one whose key was missing.
+    /// Index in that policy of the limit that decided: the denying one with the longest wait, or the one whose key was missing.
     pub limit: Option<usize>,
     /// What came out.
     pub outcome: Outcome,
@@ -69,15 +71,9 @@ pub struct Report {
 }
 
 impl Report {
-    /// No policy applies, or none of its limits does.
-    pub fn unlimited(policy: Option<usize>) -> Report {
-        Report {
-            policy,
-            limit: None,
-            outcome: Outcome::Allowed,
-            decided_by: DecidedBy::Policy,
-            shadow_denials: Vec::new(),
-        }
+    /// Decided without counting.
+    pub fn uncounted(policy: Option<usize>, outcome: Outcome) -> Report {
+        Report { policy, limit: None, outcome, decided_by: DecidedBy::Policy, shadow_denials: Vec::new() }
     }
 }
 
@@ -86,8 +82,14 @@ impl Report {
 pub enum Outcome {
     /// The request passes.
     Allowed,
+    /// The client is on a block list: 403.
+    Blocked,
     /// A limit denied it: 429.
     Denied,
+    /// The request passes uncounted: an exemption, or a preflight.
+    Exempt,
+    /// The client is on a block list, but the file only measures: the request passes.
+    ShadowBlocked,
     /// The store failed and the policy says deny: 503.
     Unavailable,
     /// The request lacks a part of a key: 400.
@@ -96,13 +98,24 @@ pub enum Outcome {
 
 impl Outcome {
     /// All of them, for hosts that define metrics beforehand.
-    pub const ALL: [Outcome; 4] = [Outcome::Allowed, Outcome::Denied, Outcome::Unavailable, Outcome::Rejected];
+    pub const ALL: [Outcome; 7] = [
+        Outcome::Allowed,
+        Outcome::Blocked,
+        Outcome::Denied,
+        Outcome::Exempt,
+        Outcome::ShadowBlocked,
+        Outcome::Unavailable,
+        Outcome::Rejected,
+    ];
 
     /// A word for metrics and logs.
     pub fn word(self) -> &'static str {
         match self {
             Outcome::Allowed => "allowed",
+            Outcome::Blocked => "blocked",
             Outcome::Denied => "denied",
+            Outcome::Exempt => "exempt",
+            Outcome::ShadowBlocked => "shadow_blocked",
             Outcome::Unavailable => "unavailable",
             Outcome::Rejected => "rejected",
         }

@@ -9,7 +9,8 @@ use crate::decision::{Action, DecidedBy, Decision, LimitVerdict, Outcome, Report
 use crate::identity::{AddressPrefixes, Attribute, IdentityHasher, KeyPart};
 use crate::local_call::LocalCall;
 use crate::normalize;
-use crate::policy::{Limit, LimitId, MissingKey, NoNumber, Policy, PolicySet};
+use crate::policy::attributes::PREFLIGHT_HEADERS;
+use crate::policy::{Exemptions, Limit, LimitId, MissingKey, NoNumber, Policy, PolicySet, Preflights};
 use crate::route::RequestLine;
 
 /// What the host does next for a request.
@@ -44,12 +45,16 @@ pub struct LineNeeds {
 
 impl LineNeeds {
     fn of(policies: &PolicySet) -> LineNeeds {
+        let exempts_methods = std::iter::once(&policies.access)
+            .chain(policies.policies.iter().map(|policy| &policy.access))
+            .any(|access| !access.exempt.methods.is_empty());
+        let exempts_preflights = policies.preflights == Preflights::Exempt && !policies.policies.is_empty();
         let has_part = |part: &KeyPart| {
             policies.policies.iter().flat_map(|policy| &policy.limits).any(|limit| limit.parts().any(|one| one == part))
         };
         let routes = &policies.routes;
         LineNeeds {
-            method: routes.need_method() || has_part(&KeyPart::Method),
+            method: exempts_preflights || exempts_methods || routes.need_method() || has_part(&KeyPart::Method),
             authority: routes.need_host() || has_part(&KeyPart::Host),
             target: routes.need_path() || has_part(&KeyPart::Path),
         }
@@ -111,21 +116,38 @@ impl Engine {
 
     /// What the host must look up for the request, in this order.
     pub fn attributes(&self, selection: &Selection) -> &[Attribute] {
-        self.policy(selection).map_or(&[], |policy| &policy.attributes)
+        match self.policy(selection) {
+            Some(policy) if self.may_be_preflight(selection) => &policy.preflight_attributes,
+            Some(policy) => &policy.attributes,
+            None => &self.policies.attributes_without_policy,
+        }
     }
 
-    fn policy(&self, selection: &Selection) -> Option<&Policy> {
-        self.policies.policies.get(selection.policy?)
+    /// The policy that applies to the request, if any.
+    pub fn policy(&self, selection: &Selection) -> Option<&Policy> {
+        self.policies.applied(selection.policy?)
+    }
+
+    fn may_be_preflight(&self, selection: &Selection) -> bool {
+        selection.method == "OPTIONS" && self.policies.preflights == Preflights::Exempt
     }
 
     /// Begins the decision. `values` are those of [`Engine::attributes`], in their order; `None` for what is missing.
     pub fn begin(&self, selection: &Selection, values: &[Option<Vec<u8>>]) -> Step {
-        let (Some(index), Some(policy)) = (selection.policy, self.policy(selection)) else {
-            return unlimited(None);
-        };
+        let attributes = self.attributes(selection);
+        let lookup = Lookup { selection, attributes, values, prefixes: self.policies.address_prefixes };
+        let applied = selection.policy.zip(self.policy(selection));
+        if let Some(policy) = self.blocking(applied.map(|(_, policy)| policy), &lookup) {
+            return blocked(policy, self.policies.enforce);
+        }
+        let Some((index, policy)) = applied else { return passed(None, Outcome::Allowed) };
+        let exempting = self.exempting(selection, policy, &lookup);
+        if exempting.len() == policy.members.len() {
+            return passed(policy.reported(), Outcome::Exempt);
+        }
         let mut counted = Vec::with_capacity(policy.limits.len());
-        let lookup = Lookup { selection, policy, values, prefixes: self.policies.address_prefixes };
-        for (position, limit) in policy.limits.iter().enumerate() {
+        let limits = policy.limits.iter().enumerate().filter(|(_, limit)| !exempting.contains(&limit.id.policy));
+        for (position, limit) in limits {
             let store_key = match (lookup.store_key(limit), limit.on_missing_key) {
                 (Ok(store_key), _) => store_key,
                 (Err(_), MissingKey::Skip) => continue,
@@ -141,15 +163,52 @@ impl Engine {
             counted.push(Counted { limit: position, override_index: lookup.override_index(limit), cost, store_key });
         }
         if counted.is_empty() {
-            return unlimited(Some(index));
+            return passed(policy.reported(), Outcome::Allowed);
         }
         Step::Call(Call::new(Arc::clone(&self.policies), index, counted))
     }
+
+    /// Whether the client is on a block list: that of the file, which counts as the policy's that is reported, or that
+    /// of a policy that applies.
+    fn blocking(&self, policy: Option<&Policy>, lookup: &Lookup<'_>) -> Option<Option<usize>> {
+        let address = lookup.client_address()?;
+        if self.policies.access.block.contains(address) {
+            return Some(policy.and_then(Policy::reported));
+        }
+        let blocks = |index: &&usize| {
+            self.policies.policies.get(**index).is_some_and(|member| member.access.block.contains(address))
+        };
+        policy?.members.iter().find(blocks).map(|index| Some(*index))
+    }
+
+    /// Which members of the policy do not count the request.
+    fn exempting(&self, selection: &Selection, policy: &Policy, lookup: &Lookup<'_>) -> Vec<usize> {
+        let address = lookup.client_address();
+        let holds = |exempt: &Exemptions| exempt.hold(&selection.method, address, |name| lookup.header(name));
+        if self.is_preflight(selection, lookup) || holds(&self.policies.access.exempt) {
+            return policy.members.clone();
+        }
+        let members = policy.members.iter().copied();
+        let of = |index: usize| self.policies.policies.get(index);
+        members.filter(|index| of(*index).is_some_and(|member| holds(&member.access.exempt))).collect()
+    }
+
+    fn is_preflight(&self, selection: &Selection, lookup: &Lookup<'_>) -> bool {
+        let has = |name: &&str| lookup.header(name).is_some_and(|value| !value.is_empty());
+        self.may_be_preflight(selection) && PREFLIGHT_HEADERS.iter().all(has)
+    }
 }
 
-fn unlimited(policy: Option<usize>) -> Step {
+fn passed(policy: Option<usize>, outcome: Outcome) -> Step {
     let action = Action::Forward { response_headers: Vec::new() };
-    Step::Decide(Decision { action, report: Report::unlimited(policy) })
+    Step::Decide(Decision { action, report: Report::uncounted(policy, outcome) })
+}
+
+fn blocked(policy: Option<usize>, enforce: bool) -> Step {
+    if !enforce {
+        return passed(policy, Outcome::ShadowBlocked);
+    }
+    Step::Decide(Decision { action: answer::blocked(), report: Report::uncounted(policy, Outcome::Blocked) })
 }
 
 fn rejected(id: LimitId, action: Action) -> Step {
@@ -165,12 +224,12 @@ fn rejected(id: LimitId, action: Action) -> Step {
 
 struct Lookup<'a> {
     selection: &'a Selection,
-    policy: &'a Policy,
+    attributes: &'a [Attribute],
     values: &'a [Option<Vec<u8>>],
     prefixes: AddressPrefixes,
 }
 
-impl Lookup<'_> {
+impl<'a> Lookup<'a> {
     /// The store key of the limit for this request, or the part that is missing. The identity is the hash tag, so that
     /// all limits of one identity share a cluster slot.
     fn store_key<'l>(&self, limit: &'l Limit) -> Result<String, &'l KeyPart> {
@@ -201,13 +260,24 @@ impl Lookup<'_> {
     }
 
     fn attribute_value(&self, wanted: &Attribute) -> Option<&[u8]> {
-        let position = self.policy.attributes.iter().position(|attribute| attribute == wanted)?;
+        self.find(|attribute| attribute == wanted)
+    }
+
+    fn header(&self, name: &str) -> Option<&'a [u8]> {
+        self.find(|attribute| matches!(attribute, Attribute::Header(known) if known == name))
+    }
+
+    fn client_address(&self) -> Option<&'a [u8]> {
+        self.find(|attribute| *attribute == Attribute::ClientAddress)
+    }
+
+    fn find(&self, is_wanted: impl Fn(&Attribute) -> bool) -> Option<&'a [u8]> {
+        let position = self.attributes.iter().position(is_wanted)?;
         self.values.get(position)?.as_deref()
     }
 
     fn cost(&self, limit: &Limit) -> Result<u64, NoNumber> {
-        let header = limit.cost.header().map(|name| Attribute::Header(name.to_owned()));
-        limit.cost.read(header.and_then(|header| self.attribute_value(&header)))
+        limit.cost.read(limit.cost.header().and_then(|name| self.header(name)))
     }
 
     /// The first override whose conditions all hold. A part that conditions name one after the other is looked up once.

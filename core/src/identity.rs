@@ -100,7 +100,7 @@ impl AddressPrefixes {
     }
 }
 
-fn parse_address(text: &str) -> Option<IpAddr> {
+pub(crate) fn parse_address(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').map_or(text, |rest| rest.split(']').next().unwrap_or(rest));
     let without_zone = bare.split('%').next().unwrap_or(bare);
     without_zone

@@ -91,6 +91,7 @@
 //! # }
 //! ```
 
+pub mod address_set;
 pub mod algorithm;
 pub mod answer;
 pub mod breaker;

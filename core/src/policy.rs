@@ -1,5 +1,8 @@
 //! A loaded policy file: every number checked, every name resolved. It cannot fail at request time.
 
+mod access;
+pub(crate) mod attributes;
+mod combine;
 mod cost;
 pub mod error;
 mod limit;
@@ -12,6 +15,7 @@ pub mod reader;
 mod routes;
 pub mod units;
 
+pub use access::{Access, Exemptions};
 pub use cost::{Cost, NoNumber};
 pub use overrides::{Condition, Override, ValueMatch};
 
@@ -30,18 +34,39 @@ pub struct PolicySet {
     pub address_prefixes: AddressPrefixes,
     /// Which rate-limit header fields answers carry.
     pub rate_limit_headers: HeaderMode,
-    /// The policies, by name.
+    /// Clients that are turned away, and requests that no limit counts, whatever their policy.
+    pub access: Access,
+    /// Whether limits count CORS preflights.
+    pub preflights: Preflights,
+    /// What the host must look up for requests that no policy is for.
+    pub attributes_without_policy: Vec<Attribute>,
+    /// The policies of the file, in its order.
     pub policies: Vec<Policy>,
+    /// The policies that routes with several of them amount to.
+    pub combinations: Vec<Policy>,
     /// The routes, most specific first.
     pub routes: Routes,
     /// Index of the policy for requests that no route matches; without one they pass unlimited.
     pub default_policy: Option<usize>,
 }
 
+impl PolicySet {
+    /// The policy that applies by the index of a route or of the default: one of the file, or a combination of those.
+    pub fn applied(&self, index: usize) -> Option<&Policy> {
+        let combination = || self.combinations.get(index.checked_sub(self.policies.len())?);
+        self.policies.get(index).or_else(combination)
+    }
+
+    /// Every policy that can apply to a request.
+    pub fn all_applied(&self) -> impl Iterator<Item = &Policy> {
+        self.policies.iter().chain(&self.combinations)
+    }
+}
+
 /// What one policy demands.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Its name in the file.
+    /// Its name in the file; names joined by `+` where several policies are combined.
     pub name: String,
     /// Its limits: decided together, all or nothing.
     pub limits: Vec<Limit>,
@@ -49,6 +74,19 @@ pub struct Policy {
     pub limits_on_store_failure: FailureMode,
     /// What the host must look up for a request, each once.
     pub attributes: Vec<Attribute>,
+    /// The same for OPTIONS requests, and what tells preflights.
+    pub preflight_attributes: Vec<Attribute>,
+    /// Clients that it turns away, and requests that its limits do not count.
+    pub access: Access,
+    /// Indices in [`PolicySet::policies`] of what it consists of: itself, or the policies that it combines.
+    pub members: Vec<usize>,
+}
+
+impl Policy {
+    /// Index in [`PolicySet::policies`] of the one that is reported when no limit decided: the last that it combines.
+    pub fn reported(&self) -> Option<usize> {
+        self.members.last().copied()
+    }
 }
 
 /// One limit of a policy.
@@ -137,6 +175,15 @@ pub enum MissingKey {
     Reject,
     /// The limit does not apply to the request.
     Skip,
+}
+
+/// Whether limits count CORS preflights: OPTIONS requests with `origin` and `access-control-request-method`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preflights {
+    /// As any other request.
+    Count,
+    /// Not at all: browsers send them on their own, without credentials.
+    Exempt,
 }
 
 /// The wire shape of the rate-limit fields, by the parameters they carry.

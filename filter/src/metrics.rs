@@ -68,7 +68,8 @@ impl Counters {
 pub struct Metrics {
     counters: Counters,
     policies: Vec<PolicyMetrics>,
-    unlimited: Metric,
+    /// Of requests without a policy: by outcome.
+    without_policy: Vec<(Outcome, Metric)>,
     answers: Metric,
     latency_us: Option<u32>,
     failures: Vec<(&'static str, Metric)>,
@@ -116,8 +117,8 @@ impl Metrics {
         let counters = Counters::default();
         let store_call = |word: &str| counters.define(&format!("lockkeeper_store_calls.outcome.{word}"));
         Metrics {
-            policies: policies.policies.iter().map(|policy| define_policy(policy, &counters)).collect(),
-            unlimited: counters.decision("none", "none", Outcome::Allowed.word(), DecidedBy::Policy.word()),
+            policies: policies.policies.iter().map(|policy| define_policy(policy, policies, &counters)).collect(),
+            without_policy: define_without_policy(policies, &counters),
             answers: store_call("answered"),
             latency_us: host::define_metric(MetricType::Histogram, "lockkeeper_store_latency_us").ok(),
             failures: FAILURE_WORDS.iter().map(|word| (*word, store_call(word))).collect(),
@@ -141,7 +142,8 @@ impl Metrics {
     /// Counts one decision.
     pub fn decision(&self, report: &Report) {
         let Some(policy) = report.policy.and_then(|index| self.policies.get(index)) else {
-            self.unlimited.add(1);
+            let metric = self.without_policy.iter().find(|(outcome, _)| *outcome == report.outcome);
+            metric.into_iter().for_each(|(_, metric)| metric.add(1));
             return;
         };
         for id in &report.shadow_denials {
@@ -226,7 +228,19 @@ impl Metrics {
     }
 }
 
-fn define_policy(policy: &Policy, counters: &Counters) -> PolicyMetrics {
+fn define_without_policy(policies: &PolicySet, counters: &Counters) -> Vec<(Outcome, Metric)> {
+    let blocks = !policies.access.block.is_empty();
+    let outcomes = [Outcome::Allowed, Outcome::Blocked, Outcome::ShadowBlocked];
+    let possible = outcomes.into_iter().filter(|outcome| blocks || *outcome == Outcome::Allowed);
+    possible
+        .map(|outcome| (outcome, counters.decision("none", "none", outcome.word(), DecidedBy::Policy.word())))
+        .collect()
+}
+
+fn define_policy(policy: &Policy, policies: &PolicySet, counters: &Counters) -> PolicyMetrics {
+    let blocks = !policy.access.block.is_empty() || !policies.access.block.is_empty();
+    let possible = |outcome, by| possible(outcome, by) && (blocks || !is_block(outcome));
+
     let metric = |limit: &str, outcome: &str, by: DecidedBy| counters.decision(&policy.name, limit, outcome, by.word());
     let pairs = Outcome::ALL.iter().flat_map(|outcome| DecidedBy::ALL.iter().map(move |by| (outcome, by)));
     let whole = pairs.map(|(outcome, by)| possible(*outcome, *by).then(|| metric("all", outcome.word(), *by)));
@@ -241,7 +255,16 @@ fn define_policy(policy: &Policy, counters: &Counters) -> PolicyMetrics {
 
 /// Denials and rejections have their limit; what remains is defined for the policy as a whole.
 fn possible(outcome: Outcome, decided_by: DecidedBy) -> bool {
-    matches!((outcome, decided_by), (Outcome::Allowed, _) | (Outcome::Unavailable, DecidedBy::FailureMode))
+    match outcome {
+        Outcome::Allowed => true,
+        Outcome::Unavailable => decided_by == DecidedBy::FailureMode,
+        Outcome::Blocked | Outcome::Exempt | Outcome::ShadowBlocked => decided_by == DecidedBy::Policy,
+        Outcome::Denied | Outcome::Rejected => false,
+    }
+}
+
+fn is_block(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Blocked | Outcome::ShadowBlocked)
 }
 
 fn whole(policy: &PolicyMetrics, outcome: Outcome, decided_by: DecidedBy) -> Option<&Metric> {

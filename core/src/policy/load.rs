@@ -1,11 +1,12 @@
 //! From JSON to a [`PolicySet`]: reads every field, notes every fault, and only a file without faults loads.
 
+use super::combine::PolicyNames;
 use super::error::PolicyErrors;
 use super::names::{NAME_EXPECTED, is_name, read as name};
 use super::node::{Node, describe_text};
 use super::reader::{Members, Place};
-use super::{FailureMode, HeaderMode, LimitId, Policy, PolicySet};
-use crate::identity::{AddressPrefixes, Attribute};
+use super::{FailureMode, HeaderMode, LimitId, Policy, PolicySet, Preflights, access, attributes};
+use crate::identity::AddressPrefixes;
 use crate::policy::Limit;
 use crate::policy::{limit, routes};
 use crate::route::Routes;
@@ -48,8 +49,19 @@ impl PolicySet {
     }
 }
 
-const FILE_FIELDS: [&str; 8] =
-    ["version", "namespace", "client_address", "enforce", "rate_limit_headers", "policies", "routes", "default_policy"];
+const FILE_FIELDS: [&str; 11] = [
+    "version",
+    "namespace",
+    "client_address",
+    "enforce",
+    "exempt",
+    "block",
+    "preflights",
+    "rate_limit_headers",
+    "policies",
+    "routes",
+    "default_policy",
+];
 /// The most policies in a file and limits in a policy.
 const POLICIES_MAX: usize = 1_000;
 const LIMITS_MAX: usize = 16;
@@ -63,20 +75,26 @@ fn read_file(place: &Place<'_>, options: LoadOptions, errors: &mut PolicyErrors)
     let headers =
         file.optional("rate_limit_headers").map_or(Some(HeaderMode::Rt), |place| read_header_mode(&place, errors));
     let enforce = file.optional("enforce").map_or(Some(true), |place| place.boolean(errors));
+    let access = access::read(&file, errors);
+    let preflights = [("exempt", Preflights::Exempt), ("count", Preflights::Count)];
+    let preflights =
+        file.optional("preflights").map_or(Some(Preflights::Exempt), |place| place.choice(errors, &preflights));
+    let of_file = access.clone().unwrap_or_default();
     let scope = limit::Scope {
+        access: &of_file,
         enforce: enforce.unwrap_or(true),
         namespace: namespace.as_deref().unwrap_or("default"),
         prefixes: address_prefixes.unwrap_or_default(),
         options,
     };
     let policies = file.required("policies", errors, "the policies, by name");
-    let names = policies.as_ref().and_then(policy_names);
+    let names = PolicyNames::new(policies.as_ref().and_then(policy_names));
     let policies = policies.and_then(|place| read_policies(&place, &scope, errors));
-    let routes =
-        file.optional("routes").map_or(Some(Vec::new()), |place| routes::read(&place, names.as_deref(), errors));
+    let routes = file.optional("routes").map_or(Some(Vec::new()), |place| routes::read(&place, &names, errors));
     let default_policy =
-        file.optional("default_policy").map(|place| routes::policy_index(&place, names.as_deref(), errors));
+        file.optional("default_policy").map(|place| routes::policy_index(&place, names.names.as_deref(), errors));
     file.finish(errors, &FILE_FIELDS);
+    let policies = policies?;
     Some(PolicySet {
         namespace: namespace?,
         enforce: enforce?,
@@ -84,7 +102,11 @@ fn read_file(place: &Place<'_>, options: LoadOptions, errors: &mut PolicyErrors)
         rate_limit_headers: headers?,
         routes: Routes::new(routes?),
         default_policy: default_policy.flatten(),
-        policies: policies?,
+        combinations: names.combined(&policies),
+        policies,
+        attributes_without_policy: attributes::without_policy(&of_file),
+        access: access?,
+        preflights: preflights?,
     })
 }
 
@@ -156,13 +178,18 @@ fn read_policy(
     let on_failure = object
         .optional("limits_on_store_failure")
         .map_or(Some(FailureMode::Local), |place| place.choice(errors, &modes));
-    object.finish(errors, &["limits", "limits_on_store_failure"]);
-    let limits = limits?;
+    let access = access::read(&object, errors);
+    object.finish(errors, &["limits", "limits_on_store_failure", "exempt", "block"]);
+    let (limits, access) = (limits?, access?);
+    let attributes = attributes::of_policy(&limits, &access, scope.access);
     Some(Policy {
         name: name.to_owned(),
-        attributes: attributes(&limits),
         limits,
         limits_on_store_failure: on_failure?,
+        preflight_attributes: attributes::with_preflight(&attributes),
+        attributes,
+        access,
+        members: vec![index],
     })
 }
 
@@ -195,14 +222,4 @@ fn note_repeated_names(limits: &[Place<'_>], errors: &mut PolicyErrors) {
             "a name that no other limit of the policy has",
         );
     }
-}
-
-fn attributes(limits: &[Limit]) -> Vec<Attribute> {
-    let mut needed: Vec<Attribute> = Vec::new();
-    for attribute in limits.iter().flat_map(Limit::attributes) {
-        if !needed.contains(&attribute) {
-            needed.push(attribute);
-        }
-    }
-    needed
 }

@@ -41,7 +41,7 @@ pub enum ValueMatch {
 
 impl ValueMatch {
     /// `pro` is that value, `pro*` every value that starts with `pro`.
-    fn of(text: &str) -> ValueMatch {
+    pub(super) fn of(text: &str) -> ValueMatch {
         match text.strip_suffix('*') {
             Some(prefix) => ValueMatch::Prefix(prefix.to_owned()),
             None => ValueMatch::Exact(text.to_owned()),

@@ -1,5 +1,6 @@
 //! Reads the routes of a policy file: what they match, and the policy that they name.
 
+use super::combine::PolicyNames;
 use super::error::PolicyErrors;
 use super::names::{is_host, is_name};
 use super::reader::Place;
@@ -9,7 +10,7 @@ use crate::route::{HostMatch, PathMatch, Route};
 const ROUTES_MAX: usize = 10_000;
 
 /// Reads the list of routes; `policies` are the names they may use, when those are known.
-pub(super) fn read(place: &Place<'_>, policies: Option<&[&str]>, errors: &mut PolicyErrors) -> Option<Vec<Route>> {
+pub(super) fn read(place: &Place<'_>, policies: &PolicyNames<'_>, errors: &mut PolicyErrors) -> Option<Vec<Route>> {
     let places = place.list(errors, "a list of routes")?;
     if places.len() > ROUTES_MAX {
         place.reject(errors, format!("at most {ROUTES_MAX} routes"));
@@ -17,15 +18,13 @@ pub(super) fn read(place: &Place<'_>, policies: Option<&[&str]>, errors: &mut Po
     places.iter().map(|place| read_route(place, policies, errors)).collect::<Vec<_>>().into_iter().collect()
 }
 
-fn read_route(place: &Place<'_>, policies: Option<&[&str]>, errors: &mut PolicyErrors) -> Option<Route> {
+fn read_route(place: &Place<'_>, policies: &PolicyNames<'_>, errors: &mut PolicyErrors) -> Option<Route> {
     let object = place.object(errors, "an object: a route with match and policy")?;
     let matching = object
         .required("match", errors, "an object with host, path or methods")
         .and_then(|place| read_match(&place, errors));
-    let policy = object
-        .required("policy", errors, "the name of a policy")
-        .and_then(|place| policy_index(&place, policies, errors));
-    object.finish(errors, &["match", "policy"]);
+    let policy = policies.read(&object, errors);
+    object.finish(errors, &["match", "policy", "policies"]);
     let (host, path, methods) = matching?;
     Some(Route { host, path, methods, policy: policy? })
 }
@@ -98,7 +97,8 @@ fn read_path(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<PathMatch> 
     })
 }
 
-fn read_methods(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Vec<String>> {
+/// Reads a list of methods.
+pub(super) fn read_methods(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Vec<String>> {
     let places = place.list(errors, "a list of methods such as [\"GET\", \"POST\"]")?;
     if places.is_empty() {
         place.reject(errors, "at least one method; leave the field out for all of them");

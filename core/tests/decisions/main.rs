@@ -8,9 +8,11 @@
     reason = "a test fails by panicking"
 )]
 
+mod access;
 mod answers;
 mod attributes;
 mod charges;
+mod combined;
 mod limits;
 mod replies;
 mod support;
