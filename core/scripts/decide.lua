@@ -9,251 +9,252 @@
 --            window   limit, window in us, -, -
 -- Returns  { tag, then for each limit: admitted (1 or 0), remaining, reset in us, retry in us }
 --
--- Numbers are doubles and every product is below 2^53 (the policy's loader sees to that), so all of this is exact;
--- divisions use fmod, which is exact where floor(a / b) is not. What cannot be read at a key counts as absent.
-local time = redis.call('TIME'); local now = time[1] * 1e6 + time[2]
+-- Numbers are doubles and every product is below 2^53 (the policy's loader sees to that), so all of this is exact; so
+-- is a % b, because the multiple of b above a is below 2^53 too. What cannot be read at a key counts as absent.
+local time = redis.call('TIME')
 
 local keys, argv = KEYS, ARGV
 local call, pcall = redis.call, redis.pcall
-local match, format, fmod, floor = string.match, string.format, math.fmod, math.floor
+local match, format, sub, floor = string.match, string.format, string.sub, math.floor
 local EXACT_MAX = 9007199254740991
 -- Expiry runs on the server's millisecond clock, and after a failover on another server's: a key outlives its state by
--- a second, so that small differences between clocks hand out no fresh allowance.
-local SLACK_MS = 1000
+-- a second at least, so that small differences between clocks hand out no fresh allowance. It is set to three, because
+-- keeping a sufficient expiry is cheaper than setting it each time.
+local MARGIN_MS, RENEWED_MS = 1000, 3000
+local now = time[1] * 1e6 + time[2]
+local limits, allowed, reply = #keys, true, nil
 
-local function ceil_div(a, b)
-  local part = fmod(a, b)
-  if part > 0 then return (a - part) / b + 1 end
-  return a / b
-end
+-- The first pass judges all limits but the first. The second judges that one and then knows: it charges all limits that
+-- admit, or none, and answers.
+for pass = 1, 2 do
+  for i = 3 - pass, limits do
+    local key, at = keys[i], i * 7 - 5
+    local algorithm, cost, limit, second = argv[at], argv[at + 2] + 0, argv[at + 3] + 0, argv[at + 4] + 0
+    local amount = cost < limit and cost or limit
+    local admitted, charged, healed, text = false, false, false, nil
+    local remaining, reset, retry, fresh = 0, 0, 0, now
 
--- 1. Read and judge.
-local plans, allowed = {}, true
-for i = 1, #keys do
-  local key, at = keys[i], i * 7 - 5
-  local algorithm, cost = argv[at], tonumber(argv[at + 2])
-  local limit, second = tonumber(argv[at + 3]), tonumber(argv[at + 4])
-  local plan
-
-  if algorithm == 'bucket' then
-    local unit, refill, quantum = second, tonumber(argv[at + 5]), tonumber(argv[at + 6])
-    local mark_now = now - fmod(now, quantum)
-    local full, healed = limit * unit, false
-    local level = full
-    local stored = pcall('GET', key)
-    if type(stored) == 'string' then
-      local units, mark, old_unit = match(stored, '^(%d+):(%d+):(%d+)$')
-      units, mark, old_unit = tonumber(units), tonumber(mark), tonumber(old_unit)
-      if units and units <= EXACT_MAX and mark <= EXACT_MAX and old_unit <= EXACT_MAX and old_unit > 0 then
-        if old_unit ~= unit then
-          -- The refill has changed: keep whole tokens.
-          local tokens = (units - fmod(units, old_unit)) / old_unit
-          units = (tokens < limit and tokens or limit) * unit
-        end
-        local part = fmod(mark, quantum)
-        if part > 0 then mark = mark - part + quantum end
-        local elapsed = (mark_now - mark) / quantum
-        if elapsed < 0 then
-          elapsed, healed = 0, true
-        end
-        if units < full then
-          level = units + elapsed * refill
-          if level > full then level = full end
+    if algorithm == 'bucket' then
+      local unit, refill, quantum = second, argv[at + 5] + 0, argv[at + 6] + 0
+      local mark, full = now - now % quantum, limit * unit
+      local level = full
+      local stored = pcall('GET', key)
+      if type(stored) == 'string' then
+        local units, old_mark, old_unit = match(stored, '^(%d+):(%d+):(%d+)$')
+        if units then units, old_mark, old_unit = units + 0, old_mark + 0, old_unit + 0 end
+        if units and units <= EXACT_MAX and old_mark <= EXACT_MAX and old_unit <= EXACT_MAX and old_unit > 0 then
+          if old_unit ~= unit then
+            -- The refill has changed: keep whole tokens.
+            local tokens = (units - math.fmod(units, old_unit)) / old_unit
+            units = (tokens < limit and tokens or limit) * unit
+          end
+          local elapsed = (mark - old_mark - -old_mark % quantum) / quantum
+          if elapsed < 0 then elapsed, healed = 0, true end
+          if units < full then
+            -- An inexact product is above full anyway.
+            level = units + elapsed * refill
+            if level > full then level = full end
+          end
         end
       end
-    end
-    plan = { admitted = cost * unit <= level, healed = healed, level = level, full = full, unit = unit,
-      refill = refill, quantum = quantum, mark = mark_now }
-
-  elseif algorithm == 'counter' then
-    local quanta, quantum = second, tonumber(argv[at + 5])
-    local window = quanta * quantum
-    local elapsed = fmod(now, window)
-    local start, covered = now - elapsed, quanta - (elapsed - fmod(elapsed, quantum)) / quantum
-    local current, previous, healed = 0, 0, false
-    local stored = pcall('GET', key)
-    if type(stored) == 'string' then
-      local mark, newer, older = match(stored, '^(%d+):(%d+):(%d+)$')
-      mark, newer, older = tonumber(mark), tonumber(newer), tonumber(older)
-      if mark and mark <= EXACT_MAX and newer <= EXACT_MAX and older <= EXACT_MAX then
-        if mark >= start then
-          current, previous, healed = newer, older, mark > start
-        elseif mark + window >= start then
-          previous = newer
+      admitted = cost * unit <= level
+      if pass == 2 then
+        charged = allowed and admitted
+        if charged then level = level - cost * unit end
+        remaining = (level - level % unit) / unit
+        if remaining < limit then
+          local missing = (remaining + 1) * unit - level
+          reset = (missing + -missing % refill) / refill * quantum + mark - now
         end
-        if current > limit then current = limit end
-        if previous > limit then previous = limit end
-      end
-    end
-    plan = { admitted = previous * covered <= (limit - current - cost) * quanta, healed = healed, current = current,
-      previous = previous, start = start, covered = covered, quanta = quanta, quantum = quantum, window = window }
-
-  elseif algorithm == 'window' then
-    local start = now - fmod(now, second)
-    local count, healed = 0, false
-    local stored = pcall('GET', key)
-    if type(stored) == 'string' then
-      local mark, stored_count = match(stored, '^(%d+):(%d+)$')
-      mark, stored_count = tonumber(mark), tonumber(stored_count)
-      if mark and mark <= EXACT_MAX and stored_count <= EXACT_MAX and mark >= start then
-        count, healed = stored_count, mark > start
-      end
-    end
-    plan = { admitted = cost <= limit - count, healed = healed, count = count, start = start, ends = start + second }
-
-  else -- log: a list of time:before:after, oldest first; before and after are running totals
-    local window, horizon = second, now - second
-    -- The first entry from low to high whose time, or running total after it, reaches bound; the one at high does.
-    local function seek(low, high, bound, by_total)
-      local step, mark, before = 0, nil, nil
-      repeat
-        local probe = low + step
-        if probe >= high then probe = floor((low + high) / 2) end
-        local time, total_before, total_after = match(call('LINDEX', key, probe), '^(%d+):(%d+):(%d+)$')
-        local reached = tonumber(by_total and total_after or time) or 0
-        if reached >= bound or probe == high then
-          high, mark, before = probe, tonumber(time), tonumber(total_before)
-        else
-          low, step = probe + 1, step * 2 + 1
+        if not admitted and amount > remaining then
+          local missing = amount * unit - level
+          retry = (missing + -missing % refill) / refill * quantum + mark - now
         end
-      until mark and low >= high
-      return low, mark, before
-    end
+        local missing = full - level
+        fresh = (missing + -missing % refill) / refill * quantum + mark
+        if charged or healed then
+          local mark_text = quantum == 1 and time[1] .. sub('000000' .. time[2], -6) or format('%.0f', mark)
+          text = format('%.0f:', level) .. mark_text .. ':' .. argv[at + 4]
+        end
+      end
 
-    local used, total, first, head, tail, healed = 0, 0, 0, nil, nil, false
-    local stored = pcall('LINDEX', key, -1)
-    if type(stored) == 'string' then
-      local newest, _, after = match(stored, '^(%d+):(%d+):(%d+)$')
-      newest, after = tonumber(newest), tonumber(after)
-      local oldest, before = match(call('LINDEX', key, 0), '^(%d+):(%d+):%d+$')
-      oldest, before = tonumber(oldest), tonumber(before)
-      if newest and oldest and newest <= EXACT_MAX and after <= EXACT_MAX and before <= after and newest > horizon then
-        total, head, tail = after, oldest, newest
-        local last
-        if newest > now then
+    elseif algorithm == 'counter' then
+      local quanta, quantum = second, argv[at + 5] + 0
+      local window = quanta * quantum
+      local elapsed = now % window
+      local start, covered = now - elapsed, quanta - (elapsed - elapsed % quantum) / quantum
+      local current, previous, start_text = 0, 0, nil
+      local stored = pcall('GET', key)
+      if type(stored) == 'string' then
+        local old_start, newer, older = match(stored, '^(%d+):(%d+):(%d+)$')
+        local old
+        if old_start then old, newer, older = old_start + 0, newer + 0, older + 0 end
+        if old and old <= EXACT_MAX and newer <= EXACT_MAX and older <= EXACT_MAX then
+          if old == start then
+            current, previous, start_text = newer, older, old_start
+          elseif old > start then
+            current, previous, healed = newer, older, true
+          elseif old + window >= start then
+            previous = newer
+          end
+          if current > limit then current = limit end
+          if previous > limit then previous = limit end
+        end
+      end
+      admitted = previous * covered <= (limit - current - cost) * quanta
+      if pass == 2 then
+        charged = allowed and admitted
+        if charged then current = current + cost end
+        local weight = previous * covered
+        remaining = limit - current - (weight + -weight % quanta) / quanta
+        if remaining < 0 then remaining = 0 end
+        local function wait(wanted)
+          local ends, spent, room = start + window, previous, limit - wanted
+          if room >= current then
+            room = room - current
+          else
+            ends, spent = ends + window, current
+          end
+          room = room * quanta
+          return ends - (room - room % spent) / spent * quantum - now
+        end
+        if remaining < limit then reset = wait(remaining + 1) end
+        if not admitted and amount > remaining then retry = wait(amount) end
+        if current > 0 then
+          fresh = start + 2 * window
+        elseif previous > 0 then
+          fresh = start + window
+        end
+        if charged or healed then
+          text = (start_text or format('%.0f', start)) .. format(':%.0f:%.0f', current, previous)
+        end
+      end
+
+    elseif algorithm == 'window' then
+      local elapsed = now % second
+      local start, count, start_text = now - elapsed, 0, nil
+      local stored = pcall('GET', key)
+      if type(stored) == 'string' then
+        local old_start, old_count = match(stored, '^(%d+):(%d+)$')
+        local old
+        if old_start then old, old_count = old_start + 0, old_count + 0 end
+        if old and old <= EXACT_MAX and old_count <= EXACT_MAX then
+          if old == start then
+            count, start_text = old_count, old_start
+          elseif old > start then
+            count, healed = old_count, true
+          end
+        end
+      end
+      admitted = cost <= limit - count
+      if pass == 2 then
+        charged = allowed and admitted
+        if charged then count = count + cost end
+        if count < limit then remaining = limit - count end
+        if remaining < limit then reset = second - elapsed end
+        if not admitted and amount > remaining then retry = second - elapsed end
+        if count > 0 then fresh = start + second end
+        if charged or healed then text = (start_text or format('%.0f', start)) .. format(':%.0f', count) end
+      end
+
+    else -- log: a list of time:before:after, oldest first; before and after are running totals
+      local window, horizon = second, now - second
+      -- The first entry from low on whose time, or total after it, reaches bound. The newest entry always does.
+      local function seek(low, bound, by_total)
+        local step, high, reached, before = 0, nil, now, 0
+        repeat
+          local probe = low + step
+          if high and probe >= high then probe = floor((low + high) / 2) end
+          local entry = call('LINDEX', key, probe)
+          local at_time, total_before, total_after = match(entry or '', '^(%d+):(%d+):(%d+)$')
+          if not entry then
+            high = probe
+          elseif (tonumber(by_total and total_after or at_time) or 0) >= bound then
+            high, reached, before = probe, tonumber(at_time), tonumber(total_before)
+          else
+            low, step = probe + 1, step * 2 + 1
+          end
+        until high and low >= high
+        return low, reached, before
+      end
+
+      local used, total, first, oldest, before, newest = 0, '0', 0, nil, 0, nil
+      local stored = pcall('LINDEX', key, '-1')
+      if type(stored) == 'string' then
+        local last_time, last_total = match(stored, '^(%d+):%d+:(%d+)$')
+        local first_time, first_total = match(call('LINDEX', key, '0'), '^(%d+):(%d+):%d+$')
+        local last, after, start
+        if last_time and first_time then last, after, start = last_time + 0, last_total + 0, first_total + 0 end
+        if last and last <= EXACT_MAX and start <= after and after <= EXACT_MAX and last > horizon then
+          total, oldest, before, newest = last_total, first_time + 0, start, last
+          if oldest <= horizon then first, oldest, before = seek(1, horizon + 1) end
+          used = after - before
+        end
+      end
+      admitted = cost <= limit - used
+      if pass == 2 then
+        charged = allowed and admitted
+        if newest and newest > now then
           -- The clock stepped back: everything ahead becomes one entry at now.
-          local ahead
-          last, _, ahead = seek(0, call('LLEN', key) - 1, now + 1)
-          call('LSET', key, last, format('%.0f:%.0f:%.0f', now, ahead, total))
-          call('LTRIM', key, 0, last)
-          tail, healed = now, true
-          if last == 0 then head = now end
+          local last, _, ahead = seek(first, now + 1)
+          call('LSET', key, last, format('%.0f:%.0f:', now, ahead) .. total)
+          call('LTRIM', key, first, last)
+          first, newest, healed = 0, now, true
+          if oldest > now then oldest = now end
         end
-        if head <= horizon then
-          last = last or call('LLEN', key) - 1
-          first, head, before = seek(1, last, horizon + 1)
+        if oldest then
+          reset, fresh = oldest + window - now, newest + window
+          if not admitted then
+            local _, leaves = seek(first, total + amount - limit, true)
+            retry = leaves + window - now
+            if used > limit then
+              _, leaves = seek(first, total + 1 - limit, true)
+              reset = leaves + window - now
+            end
+          end
         end
-        used = total - before
+        if charged then
+          if type(stored) == 'table' then
+            -- A foreign type. A growing write comes first, so that a store without memory refuses the whole decision.
+            call('SET', key, '')
+            call('DEL', key)
+          end
+          local now_text = time[1] .. sub('000000' .. time[2], -6)
+          call('RPUSH', key, now_text .. ':' .. total .. format(':%.0f', total + cost))
+          if not oldest then
+            if type(stored) == 'string' then call('LTRIM', key, '-1', '-1') end
+            reset = window
+          elseif first == 1 then
+            call('LPOP', key)
+          elseif first > 1 then
+            call('LTRIM', key, first, '-1')
+          end
+          used, fresh = used + cost, now + window
+        end
+        if used < limit then remaining = limit - used end
       end
     end
-    plan = { admitted = cost <= limit - used, healed = healed, used = used, total = total, first = first, head = head,
-      tail = tail, window = window, foreign = type(stored) == 'table' }
-    if head then
-      plan.reset = head + window - now
-      if not plan.admitted then
-        local last = call('LLEN', key) - 1
-        local amount = cost < limit and cost or limit
-        local _, leaves = seek(first, last, total + amount - limit, true)
-        plan.retry = leaves + window - now
-        if used > limit then
-          _, leaves = seek(first, last, total + 1 - limit, true)
-          plan.reset = leaves + window - now
-        end
+
+    if not admitted and argv[at + 1] == '1' then allowed = false end
+    if pass == 2 then
+      local lifetime = fresh > now and floor((fresh - now) / 1000) + 1 or 0
+      local expires = call('PTTL', key)
+      if expires >= lifetime + MARGIN_MS then
+        if text then call('SET', key, text, 'KEEPTTL') end
+      elseif text then
+        call('SET', key, text, 'PX', format('%.0f', lifetime + RENEWED_MS))
+      elseif expires ~= -2 then
+        call('PEXPIRE', key, format('%.0f', lifetime + RENEWED_MS))
       end
-    end
-  end
-
-  plan.cost, plan.limit = cost, limit
-  plans[i] = plan
-  if not plan.admitted and argv[at + 1] == '1' then allowed = false end
-end
-
--- 2. Charge all that admit, or none, and answer.
-local reply = { argv[1] }
-for i = 1, #keys do
-  local key, plan = keys[i], plans[i]
-  local algorithm = argv[i * 7 - 5]
-  local admitted, limit, cost = plan.admitted, plan.limit, plan.cost
-  local charged = allowed and admitted
-  local write = charged or plan.healed
-  local amount = cost < limit and cost or limit
-  local remaining, reset, retry, fresh, text = 0, 0, 0, now, nil
-
-  if algorithm == 'bucket' then
-    local level, full, unit, refill, quantum, mark = plan.level, plan.full, plan.unit, plan.refill, plan.quantum, plan.mark
-    if charged then level = level - cost * unit end
-    remaining = (level - fmod(level, unit)) / unit
-    if remaining < limit then reset = mark + ceil_div((remaining + 1) * unit - level, refill) * quantum - now end
-    if not admitted and amount > remaining then
-      retry = mark + ceil_div(amount * unit - level, refill) * quantum - now
-    end
-    fresh = mark + ceil_div(full - level, refill) * quantum
-    if write then text = format('%.0f:%.0f:%.0f', level, mark, unit) end
-
-  elseif algorithm == 'counter' then
-    local current, previous, start, covered = plan.current, plan.previous, plan.start, plan.covered
-    local quanta, quantum, window = plan.quanta, plan.quantum, plan.window
-    if charged then current = current + cost end
-    local function wait(wanted)
-      local ends, spent, room = start + window, previous, limit - wanted
-      if room >= current then
-        room = room - current
+      local verdict = admitted and 1 or 0
+      if i == 1 then
+        reply = { argv[1], verdict, floor(remaining), floor(reset), floor(retry) }
       else
-        ends, spent = ends + window, current
+        local place = i * 4 - 2
+        reply[place], reply[place + 1] = verdict, floor(remaining)
+        reply[place + 2], reply[place + 3] = floor(reset), floor(retry)
       end
-      room = room * quanta
-      local still = (room - fmod(room, spent)) / spent
-      return ends - still * quantum - now
     end
-    local used = current + ceil_div(previous * covered, quanta)
-    if used < limit then remaining = limit - used end
-    if remaining < limit then reset = wait(remaining + 1) end
-    if not admitted and amount > remaining then retry = wait(amount) end
-    fresh = start
-    if current > 0 then
-      fresh = start + 2 * window
-    elseif previous > 0 then
-      fresh = start + window
-    end
-    if write then text = format('%.0f:%.0f:%.0f', start, current, previous) end
-
-  elseif algorithm == 'window' then
-    local count, ends = plan.count, plan.ends
-    if charged then count = count + cost end
-    if count < limit then remaining = limit - count end
-    if remaining < limit then reset = ends - now end
-    if not admitted and amount > remaining then retry = ends - now end
-    fresh = count > 0 and ends or plan.start
-    if write then text = format('%.0f:%.0f', plan.start, count) end
-
-  else -- log
-    local used, total, window, first = plan.used, plan.total, plan.window, plan.first
-    reset, retry = plan.reset or 0, plan.retry or 0
-    if plan.tail then fresh = plan.tail + window end
-    if charged then
-      if plan.foreign then
-        call('SET', key, '')
-        call('DEL', key)
-      end
-      call('RPUSH', key, format('%.0f:%.0f:%.0f', now, total, total + cost))
-      if not plan.head then first, reset = -1, window end
-      used, fresh = used + cost, now + window
-    end
-    if write and first ~= 0 then call('LTRIM', key, first, -1) end
-    if used < limit then remaining = limit - used end
   end
-
-  local lifetime = fresh > now and floor((fresh - now) / 1000) + 1 or 0
-  if text then
-    call('SET', key, text, 'PX', floor(lifetime + SLACK_MS))
-  else
-    -- Heals a key that would never expire, or too early because the limit's numbers or the clock have changed.
-    local expires = write and -1 or call('PTTL', key)
-    if expires ~= -2 and expires < lifetime then call('PEXPIRE', key, floor(lifetime + SLACK_MS)) end
-  end
-
-  local at = i * 4 - 2
-  reply[at], reply[at + 1] = admitted and 1 or 0, floor(remaining)
-  reply[at + 2], reply[at + 3] = floor(reset), floor(retry)
 end
 return reply

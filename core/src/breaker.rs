@@ -6,6 +6,9 @@
 pub struct BreakerConfig {
     /// Failures in a row that open it.
     pub failures_max: u32,
+    /// Failures closer together than this, in microseconds, have one cause and count as one: a moment's stall fails
+    /// everything in flight, and must not stop the calls after it.
+    pub failure_spacing_us: u64,
     /// The first pause before a probe, in microseconds.
     pub pause_min_us: u64,
     /// The longest pause, in microseconds.
@@ -14,7 +17,7 @@ pub struct BreakerConfig {
 
 impl Default for BreakerConfig {
     fn default() -> BreakerConfig {
-        BreakerConfig { failures_max: 5, pause_min_us: 100_000, pause_max_us: 500_000 }
+        BreakerConfig { failures_max: 5, failure_spacing_us: 10_000, pause_min_us: 100_000, pause_max_us: 500_000 }
     }
 }
 
@@ -28,14 +31,16 @@ pub struct Breaker {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Closed { failures: u32 },
+    Closed { failures: u32, failed_at_us: u64 },
     Open { pause_us: u64, probe_at_us: u64, probing: bool },
 }
+
+const CLOSED: State = State::Closed { failures: 0, failed_at_us: 0 };
 
 impl Breaker {
     /// A closed breaker. `seed` spreads the probes of many gateways.
     pub fn new(config: BreakerConfig, seed: u64) -> Breaker {
-        Breaker { config, state: State::Closed { failures: 0 }, jitter: Jitter(seed | 1) }
+        Breaker { config, state: CLOSED, jitter: Jitter(seed | 1) }
     }
 
     /// Whether calls may go out.
@@ -56,18 +61,20 @@ impl Breaker {
 
     /// A call, or the probe, was answered as it should.
     pub fn success(&mut self) {
-        self.state = State::Closed { failures: 0 };
+        self.state = CLOSED;
     }
 
     /// A call failed.
     pub fn failure(&mut self, now_us: u64) {
-        if let State::Closed { failures } = self.state {
-            let failures = failures.saturating_add(1);
-            self.state = match failures >= self.config.failures_max {
-                true => self.open(now_us, self.config.pause_min_us),
-                false => State::Closed { failures },
-            };
+        let State::Closed { failures, failed_at_us } = self.state else { return };
+        if failures > 0 && now_us < failed_at_us.saturating_add(self.config.failure_spacing_us) {
+            return;
         }
+        let failures = failures.saturating_add(1);
+        self.state = match failures >= self.config.failures_max {
+            true => self.open(now_us, self.config.pause_min_us),
+            false => State::Closed { failures, failed_at_us: now_us },
+        };
     }
 
     /// The probe failed: wait longer before the next one.
@@ -107,28 +114,35 @@ mod tests {
     #[test]
     fn it_opens_after_failures_in_a_row_and_probes_one_at_a_time() {
         let mut breaker = Breaker::new(BreakerConfig::default(), 7);
-        for _ in 0..4 {
-            breaker.failure(0);
-        }
+        let fail = |breaker: &mut Breaker, count: u64| (0..count).for_each(|step| breaker.failure(step * 10_000));
+        fail(&mut breaker, 4);
         breaker.success();
-        for _ in 0..4 {
-            breaker.failure(0);
-        }
+        fail(&mut breaker, 4);
         assert!(breaker.is_closed());
-        breaker.failure(0);
+        breaker.failure(100_000);
         assert!(!breaker.is_closed());
-        assert!(!breaker.take_probe(49_999));
-        assert!(breaker.take_probe(100_000));
-        assert!(!breaker.take_probe(200_000), "one probe at a time");
+        assert!(!breaker.take_probe(149_999));
+        assert!(breaker.take_probe(200_000));
+        assert!(!breaker.take_probe(300_000), "one probe at a time");
         breaker.success();
         assert!(breaker.is_closed());
     }
 
     #[test]
+    fn a_stall_that_fails_many_calls_at_once_is_one_failure() {
+        let mut breaker = Breaker::new(BreakerConfig::default(), 7);
+        (0..1_000).for_each(|call| breaker.failure(50_000 + call * 9));
+        assert!(breaker.is_closed());
+        (1..5).for_each(|stall| breaker.failure(50_000 + stall * 10_000));
+        assert!(!breaker.is_closed());
+    }
+
+    #[test]
     fn pauses_grow_to_the_cap_and_no_further() {
         let mut breaker = Breaker::new(BreakerConfig::default(), 99);
-        (0..5).for_each(|_| breaker.failure(0));
-        let mut now_us = 0;
+        (0..5).for_each(|step| breaker.failure(step * 10_000));
+        assert!(!breaker.is_closed());
+        let mut now_us = 40_000;
         let mut pauses = Vec::new();
         for _ in 0..20 {
             let start = now_us;

@@ -1,34 +1,18 @@
 //! One persistent, pipelined connection to the store, as a value: commands out in order, replies matched to them in
 //! order and by tag, deadlines, reconnection and the breaker. The host moves the bytes and keeps the time.
 
+mod config;
+mod round_trip;
+
 use std::collections::VecDeque;
 
-use crate::breaker::{Breaker, BreakerConfig};
+use crate::breaker::Breaker;
 use crate::resp::{Decoder, Reply, encode_command};
 use crate::script;
 use crate::store::{Refusal, StoreFailure};
 
-/// The pipe's settings.
-#[derive(Clone, Debug)]
-pub struct PipeConfig {
-    /// With at least this many commands in flight, further ones wait for the next reply and go out together…
-    pub coalesce_above: usize,
-    /// …as long as the store is this near: the shortest recent round trip, in microseconds. Waiting costs up to one
-    /// round trip, which is less than what single writes cost only when the store is close.
-    pub coalesce_round_trip_max_us: u64,
-    /// The most commands in flight, expired ones included. Above it calls are not sent.
-    pub in_flight_max: usize,
-    /// How long a probe may take, in microseconds.
-    pub probe_deadline_us: u64,
-    /// An expired command that stays unanswered for this long means that the connection is stuck: it is replaced.
-    pub stuck_after_us: u64,
-    /// The first and the longest pause between attempts to connect, in microseconds.
-    pub reconnect_pause_us: (u64, u64),
-    /// The key that probes write.
-    pub probe_key: String,
-    /// The breaker's settings.
-    pub breaker: BreakerConfig,
-}
+pub use config::PipeConfig;
+use round_trip::ShortestRoundTrip;
 
 /// What the host must do for the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -350,8 +334,7 @@ impl<T> Pipe<T> {
 
     /// The connection is open.
     pub fn opened(&mut self) {
-        let (Connection::Closed { pause_us, .. } | Connection::Open { pause_us } | Connection::Broken { pause_us }) =
-            self.connection;
+        let pause_us = self.pause_us();
         self.counts.opened = self.counts.opened.saturating_add(1);
         self.connection = Connection::Open { pause_us };
     }
@@ -460,35 +443,6 @@ const TICK_IN_FLIGHT_US: u64 = 5_000;
 const TICK_RECOVERING_US: u64 = 25_000;
 /// Tick while there is nothing to do.
 const TICK_IDLE_US: u64 = 1_000_000;
-
-/// The shortest round trip of the last one to two seconds: load lengthens round trips, distance does not shorten them.
-#[derive(Debug)]
-struct ShortestRoundTrip {
-    current_us: u64,
-    previous_us: u64,
-    since_us: u64,
-}
-
-impl Default for ShortestRoundTrip {
-    fn default() -> ShortestRoundTrip {
-        ShortestRoundTrip { current_us: u64::MAX, previous_us: u64::MAX, since_us: 0 }
-    }
-}
-
-impl ShortestRoundTrip {
-    const PERIOD_US: u64 = 1_000_000;
-
-    fn measured(&mut self, elapsed_us: u64, now_us: u64) {
-        if now_us.saturating_sub(self.since_us) > Self::PERIOD_US {
-            *self = ShortestRoundTrip { current_us: u64::MAX, previous_us: self.current_us, since_us: now_us };
-        }
-        self.current_us = self.current_us.min(elapsed_us);
-    }
-
-    fn shortest_us(&self) -> u64 {
-        self.current_us.min(self.previous_us)
-    }
-}
 
 #[cfg(test)]
 mod tests;

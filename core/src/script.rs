@@ -14,17 +14,13 @@ pub struct Script {
 
 /// Decides a request against all its limits. Keys: one for each charge. Arguments: [`write_arguments`].
 /// Reply: the tag, then `admitted` (1 or 0), `remaining`, `reset_us` and `retry_us` for each limit.
-pub const DECIDE: Script = Script {
-    text: include_str!("../scripts/decide.lua"),
-    sha1: "bed73baa5ce45c8468af8c4e0bc4e3dbfac84733",
-};
+pub const DECIDE: Script =
+    Script { text: include_str!("../scripts/decide.lua"), sha1: "3e6f88feb584cbd6fa6690fa45d04d3518671953" };
 
 /// Writes a key that lives one second. One key, one argument: the tag. Reply: the tag. An error means that the store
 /// does not take writes.
-pub const PROBE: Script = Script {
-    text: include_str!("../scripts/probe.lua"),
-    sha1: "5a6082546f21cc724a90f05584dbf983a7cb4e4f",
-};
+pub const PROBE: Script =
+    Script { text: include_str!("../scripts/probe.lua"), sha1: "5a6082546f21cc724a90f05584dbf983a7cb4e4f" };
 
 /// Arguments of [`DECIDE`] for each charge.
 pub const ARGUMENTS_PER_CHARGE: usize = 7;
@@ -39,9 +35,7 @@ pub fn write_arguments(tag: &[u8], charges: &[Charge<'_>], mut write: impl FnMut
     for charge in charges {
         let (algorithm, numbers) = charge.algorithm.script_fields();
         // One above the allowance is as impossible as any more, and stays exact.
-        let cost = charge
-            .cost()
-            .min(charge.algorithm.allowance().saturating_add(1));
+        let cost = charge.cost().min(charge.algorithm.allowance().saturating_add(1));
         write(algorithm.as_bytes());
         write(if charge.enforce { b"1" } else { b"0" });
         write(digits.format(cost).as_bytes());
@@ -53,12 +47,7 @@ pub fn write_arguments(tag: &[u8], charges: &[Charge<'_>], mut write: impl FnMut
 
 /// The arguments of [`DECIDE`], collected.
 pub fn arguments(tag: &[u8], charges: &[Charge<'_>]) -> Vec<Vec<u8>> {
-    let mut arguments = Vec::with_capacity(
-        charges
-            .len()
-            .saturating_mul(ARGUMENTS_PER_CHARGE)
-            .saturating_add(1),
-    );
+    let mut arguments = Vec::with_capacity(charges.len().saturating_mul(ARGUMENTS_PER_CHARGE).saturating_add(1));
     write_arguments(tag, charges, |argument| arguments.push(argument.to_vec()));
     arguments
 }
@@ -72,21 +61,13 @@ mod tests {
     fn each_sha1_is_of_its_text() {
         for script in [DECIDE, PROBE] {
             let sha1 = sha1_smol::Sha1::from(script.text).digest().to_string();
-            assert_eq!(
-                script.sha1,
-                sha1,
-                "of the script that begins {:?}",
-                script.text.lines().next()
-            );
+            assert_eq!(script.sha1, sha1, "of the script that begins {:?}", script.text.lines().next());
         }
     }
 
     #[test]
     fn time_is_read_in_exactly_one_line() {
-        let lines = DECIDE
-            .text
-            .lines()
-            .filter(|line| line.contains("redis.call('TIME')"));
+        let lines = DECIDE.text.lines().filter(|line| line.contains("redis.call('TIME')"));
         assert_eq!(lines.count(), 1);
         assert_eq!(DECIDE.text.matches("TIME").count(), 1);
     }
@@ -96,22 +77,11 @@ mod tests {
         let bucket = TokenBucket::new(10, 5, 1_000_000).unwrap().into();
         let window = FixedWindow::new(100, 60_000_000).unwrap().into();
         let charges = [
-            Charge {
-                algorithm: &bucket,
-                cost: 2,
-                enforce: true,
-            },
-            Charge {
-                algorithm: &window,
-                cost: u64::MAX,
-                enforce: false,
-            },
+            Charge { algorithm: &bucket, cost: 2, enforce: true },
+            Charge { algorithm: &window, cost: u64::MAX, enforce: false },
         ];
         let arguments = arguments(b"t1", &charges);
-        let texts: Vec<&str> = arguments
-            .iter()
-            .map(|argument| std::str::from_utf8(argument).unwrap())
-            .collect();
+        let texts: Vec<&str> = arguments.iter().map(|argument| std::str::from_utf8(argument).unwrap()).collect();
         let expected = "t1 bucket 1 2 10 200000 1 1 window 0 101 100 60000000 0 0";
         assert_eq!(texts.join(" "), expected);
     }

@@ -162,6 +162,8 @@ impl EnvoyConfig {
     /// The configuration file for Envoy, and the listener file it refers to when it is [`EnvoyConfig::reloadable`].
     pub fn render(&self, directory: &Path) -> (Value, Option<Value>) {
         let mut root = self.root.clone();
+        // Whatever is discovered, files included, needs a name of the one who asks.
+        root["node"] = json!({ "id": "test", "cluster": "test" });
         if !self.reloadable {
             return (root, None);
         }
@@ -170,7 +172,6 @@ impl EnvoyConfig {
             listener["@type"] = json!("type.googleapis.com/envoy.config.listener.v3.Listener");
         }
         at(&mut root, "/static_resources").as_object_mut().expect("an object").remove("listeners");
-        root["node"] = json!({ "id": "test", "cluster": "test" });
         root["dynamic_resources"] = json!({ "lds_config": {
             "resource_api_version": "V3",
             "path_config_source": { "path": directory.join("listeners.json"), "watched_directory": { "path": directory } } } });

@@ -19,7 +19,7 @@ fn many_denials_at_once_leave_the_vm_alive() {
         { "name": "all", "algorithm": "fixed_window", "limit": 1, "window": "1h", "key": ["constant:all"] } ] } } });
     let mut config = EnvoyConfig::shipped()
         .policy(policy)
-        .host(json!({ "deadline": "20s", "coalesce_above": 1 }))
+        .host(json!({ "deadline": "10s", "coalesce_above": 1 }))
         .redis(redis.address())
         .direct_response()
         .without_access_log()

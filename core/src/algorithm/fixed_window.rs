@@ -29,10 +29,7 @@ impl FixedWindow {
     /// When a number is out of range.
     pub fn new(limit: u64, window_us: u64) -> Result<Self, DomainError> {
         let limit = domain::in_range("limit", limit, 1, AMOUNT_MAX)?.get();
-        Ok(Self {
-            limit,
-            window_us: domain::window_us("window in µs", window_us)?,
-        })
+        Ok(Self { limit, window_us: domain::window_us("window in µs", window_us)? })
     }
 
     /// Units each window admits.
@@ -46,10 +43,7 @@ impl FixedWindow {
     }
 
     pub(super) fn scaled(&self, share: Share) -> Self {
-        Self {
-            limit: share.of(self.limit),
-            ..self.clone()
-        }
+        Self { limit: share.of(self.limit), ..self.clone() }
     }
 
     /// Limit and window in µs: what the script is told.
@@ -75,14 +69,9 @@ impl Rule for FixedWindow {
 
     fn settle(&self, stored: Option<&WindowState>, now_us: u64) -> Settled<WindowState> {
         let start_us = self.start_us(now_us);
-        let count = stored
-            .filter(|stored| stored.start_us >= start_us)
-            .map_or(0, |stored| stored.count);
+        let count = stored.filter(|stored| stored.start_us >= start_us).map_or(0, |stored| stored.count);
         let healed = stored.is_some_and(|stored| stored.start_us > start_us);
-        Settled {
-            state: WindowState { start_us, count },
-            healed,
-        }
+        Settled { state: WindowState { start_us, count }, healed }
     }
 
     fn available(&self, state: &WindowState, _now_us: u64) -> u64 {
@@ -107,11 +96,7 @@ impl Rule for FixedWindow {
     }
 
     fn fresh_at_us(&self, state: &WindowState) -> u64 {
-        if state.count == 0 {
-            state.start_us
-        } else {
-            self.end_us(state)
-        }
+        if state.count == 0 { state.start_us } else { self.end_us(state) }
     }
 }
 

@@ -13,9 +13,7 @@ mod text;
 mod token_bucket;
 
 pub use decision::{Charge, Decision, Verdict, decide};
-pub use domain::{
-    AMOUNT_MAX, DomainError, EXACT_MAX, FILL_US_MAX, LOG_LIMIT_MAX, WINDOW_US_MAX, WINDOW_US_MIN,
-};
+pub use domain::{AMOUNT_MAX, DomainError, EXACT_MAX, FILL_US_MAX, LOG_LIMIT_MAX, WINDOW_US_MAX, WINDOW_US_MIN};
 pub use fixed_window::{FixedWindow, WindowState};
 pub use share::Share;
 pub use sliding_window::{LogEntry, LogState, SlidingWindow};

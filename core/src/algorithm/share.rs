@@ -15,23 +15,16 @@ pub struct Share {
 
 impl Share {
     /// Everything.
-    pub const WHOLE: Self = Self {
-        numerator: NonZeroU64::MIN,
-        denominator: NonZeroU64::MIN,
-    };
+    pub const WHOLE: Self = Self { numerator: NonZeroU64::MIN, denominator: NonZeroU64::MIN };
 
     /// `numerator` of `denominator`, which is at most 1,000,000.
     ///
     /// # Errors
     /// When it is zero, above 1, or too fine.
     pub fn new(numerator: u64, denominator: u64) -> Result<Self, DomainError> {
-        let denominator =
-            domain::in_range("denominator of share", denominator, 1, DENOMINATOR_MAX)?;
+        let denominator = domain::in_range("denominator of share", denominator, 1, DENOMINATOR_MAX)?;
         let numerator = domain::in_range("numerator of share", numerator, 1, denominator.get())?;
-        Ok(Self {
-            numerator,
-            denominator,
-        })
+        Ok(Self { numerator, denominator })
     }
 
     pub(super) fn numerator(self) -> NonZeroU64 {
@@ -66,22 +59,13 @@ mod tests {
     #[test]
     fn a_share_of_little_is_one() {
         let window: Algorithm = FixedWindow::new(3, 1_000_000).unwrap().into();
-        assert_eq!(
-            window
-                .scaled(Share::new(1, 10).unwrap())
-                .unwrap()
-                .allowance(),
-            1
-        );
+        assert_eq!(window.scaled(Share::new(1, 10).unwrap()).unwrap().allowance(), 1);
     }
 
     #[test]
     fn no_share_is_zero_or_above_one() {
         for (numerator, denominator) in [(0, 1), (2, 1), (1, 0), (1, 1_000_001)] {
-            assert!(
-                Share::new(numerator, denominator).is_err(),
-                "{numerator}/{denominator}"
-            );
+            assert!(Share::new(numerator, denominator).is_err(), "{numerator}/{denominator}");
         }
     }
 }

@@ -38,10 +38,7 @@ impl SlidingWindow {
     /// When a number is out of range.
     pub fn new(limit: u64, window_us: u64) -> Result<Self, DomainError> {
         let limit = domain::in_range("limit of a sliding window", limit, 1, LOG_LIMIT_MAX)?.get();
-        Ok(Self {
-            limit,
-            window_us: domain::window_us("window in µs", window_us)?,
-        })
+        Ok(Self { limit, window_us: domain::window_us("window in µs", window_us)? })
     }
 
     /// Units a window admits.
@@ -55,10 +52,7 @@ impl SlidingWindow {
     }
 
     pub(super) fn scaled(&self, share: Share) -> Self {
-        Self {
-            limit: share.of(self.limit),
-            ..self.clone()
-        }
+        Self { limit: share.of(self.limit), ..self.clone() }
     }
 
     /// Limit and window in µs: what the script is told.
@@ -91,11 +85,7 @@ impl Rule for SlidingWindow {
 
     fn charge(&self, log: &mut LogState, cost: u64, now_us: u64) {
         let before = log.total();
-        log.entries.push(LogEntry {
-            time_us: now_us,
-            before,
-            after: before.saturating_add(cost),
-        });
+        log.entries.push(LogEntry { time_us: now_us, before, after: before.saturating_add(cost) });
     }
 
     fn refund(&self, log: &mut LogState, cost: u64, charged_at_us: u64) {
@@ -103,20 +93,11 @@ impl Rule for SlidingWindow {
     }
 
     fn wait_us(&self, log: &LogState, now_us: u64, amount: u64) -> u64 {
-        let Some(excess) = log
-            .sum()
-            .saturating_add(amount)
-            .checked_sub(self.limit)
-            .filter(|excess| *excess > 0)
-        else {
+        let Some(excess) = log.sum().saturating_add(amount).checked_sub(self.limit).filter(|excess| *excess > 0) else {
             return 0;
         };
         let enough = log.start().saturating_add(excess);
-        let last_to_leave = log
-            .entries
-            .iter()
-            .find(|entry| entry.after >= enough)
-            .or(log.entries.last());
+        let last_to_leave = log.entries.iter().find(|entry| entry.after >= enough).or(log.entries.last());
         last_to_leave.map_or(0, |entry| self.leaves_us(entry).saturating_sub(now_us))
     }
 
@@ -143,31 +124,19 @@ impl LogState {
     /// After a step back of the clock, everything from the future becomes one entry at now.
     fn gather_future(&mut self, now_us: u64) -> bool {
         let after = self.total();
-        let first_ahead = self
-            .entries
-            .partition_point(|entry| entry.time_us <= now_us);
+        let first_ahead = self.entries.partition_point(|entry| entry.time_us <= now_us);
         let Some(ahead) = self.entries.get_mut(first_ahead) else {
             return false;
         };
-        *ahead = LogEntry {
-            time_us: now_us,
-            before: ahead.before,
-            after,
-        };
+        *ahead = LogEntry { time_us: now_us, before: ahead.before, after };
         self.entries.truncate(first_ahead.saturating_add(1));
         true
     }
 
     /// Reduces the entry that holds what was charged at `charged_at_us`, which is the first one not before it.
     fn take_back(&mut self, cost: u64, charged_at_us: u64) {
-        let index = self
-            .entries
-            .partition_point(|entry| entry.time_us < charged_at_us);
-        let Some((charged, later)) = self
-            .entries
-            .get_mut(index..)
-            .and_then(<[_]>::split_first_mut)
-        else {
+        let index = self.entries.partition_point(|entry| entry.time_us < charged_at_us);
+        let Some((charged, later)) = self.entries.get_mut(index..).and_then(<[_]>::split_first_mut) else {
             return;
         };
         let back = cost.min(charged.amount());
@@ -211,11 +180,7 @@ impl LogEntry {
 
     fn parse(text: &str) -> Option<Self> {
         let [time_us, before, after] = text::numbers(text)?;
-        Some(Self {
-            time_us,
-            before,
-            after,
-        })
+        Some(Self { time_us, before, after })
     }
 
     pub(super) fn text(&self) -> String {

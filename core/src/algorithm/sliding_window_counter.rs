@@ -29,15 +29,11 @@ pub struct CounterState {
 
 impl SlidingWindowCounter {
     /// # Errors
-    /// When a number is out of range, or `limit × window` is not exact at any quantum that divides the window.
+    /// When a number is out of range, or `limit × window + limit` is not exact at any quantum that divides the window.
     pub fn new(limit: u64, window_us: u64) -> Result<Self, DomainError> {
         let limit = domain::in_range("limit", limit, 1, AMOUNT_MAX)?.get();
         let window_us = domain::window_us("window in µs", window_us)?;
-        Ok(Self {
-            limit,
-            window_us,
-            window: domain::quanta("limit × window", window_us, limit, 0)?,
-        })
+        Ok(Self { limit, window_us, window: domain::quanta("limit × window + limit", window_us, limit, limit)? })
     }
 
     /// Units a window admits.
@@ -56,10 +52,7 @@ impl SlidingWindowCounter {
     }
 
     pub(super) fn scaled(&self, share: Share) -> Self {
-        Self {
-            limit: share.of(self.limit),
-            ..self.clone()
-        }
+        Self { limit: share.of(self.limit), ..self.clone() }
     }
 
     /// Limit, window in quanta, quantum in µs: what the script is told.
@@ -83,18 +76,12 @@ impl SlidingWindowCounter {
 
     /// What the previous window still weighs, rounded up.
     fn weight(&self, state: &CounterState, now_us: u64) -> u64 {
-        state
-            .previous
-            .saturating_mul(self.covered(now_us))
-            .div_ceil(self.quanta())
+        state.previous.saturating_mul(self.covered(now_us)).div_ceil(self.quanta())
     }
 
     /// Quanta, counted back from a window's end, from which on `count` of the window before leaves `room` units free.
     fn covered_with_room(&self, count: u64, room: u64) -> u64 {
-        room.saturating_mul(self.quanta())
-            .checked_div(count)
-            .unwrap_or(u64::MAX)
-            .min(self.quanta())
+        room.saturating_mul(self.quanta()).checked_div(count).unwrap_or(u64::MAX).min(self.quanta())
     }
 }
 
@@ -109,24 +96,16 @@ impl Rule for SlidingWindowCounter {
         let start_us = self.start_us(now_us);
         let (current, previous) = match stored {
             Some(stored) if stored.start_us >= start_us => (stored.current, stored.previous),
-            Some(stored) if stored.start_us.saturating_add(self.window_us.get()) >= start_us => {
-                (0, stored.current)
-            }
+            Some(stored) if stored.start_us.saturating_add(self.window_us.get()) >= start_us => (0, stored.current),
             _ => (0, 0),
         };
         let healed = stored.is_some_and(|stored| stored.start_us > start_us);
-        let state = CounterState {
-            start_us,
-            current: current.min(self.limit),
-            previous: previous.min(self.limit),
-        };
+        let state = CounterState { start_us, current: current.min(self.limit), previous: previous.min(self.limit) };
         Settled { state, healed }
     }
 
     fn available(&self, state: &CounterState, now_us: u64) -> u64 {
-        self.limit
-            .saturating_sub(state.current)
-            .saturating_sub(self.weight(state, now_us))
+        self.limit.saturating_sub(state.current).saturating_sub(self.weight(state, now_us))
     }
 
     fn charge(&self, state: &mut CounterState, cost: u64, _now_us: u64) {
@@ -150,10 +129,7 @@ impl Rule for SlidingWindowCounter {
         let windows_end_us = state.start_us.saturating_add(self.window_us.get());
         let (end_us, covered) = match room.checked_sub(state.current) {
             Some(room) => (windows_end_us, self.covered_with_room(state.previous, room)),
-            None => (
-                windows_end_us.saturating_add(self.window_us.get()),
-                self.covered_with_room(state.current, room),
-            ),
+            None => (windows_end_us.saturating_add(self.window_us.get()), self.covered_with_room(state.current, room)),
         };
         let covered_us = covered.saturating_mul(self.quantum_us());
         end_us.saturating_sub(covered_us).saturating_sub(now_us)
@@ -173,11 +149,7 @@ impl Rule for SlidingWindowCounter {
 impl CounterState {
     pub(super) fn parse(text: &str) -> Option<Self> {
         let [start_us, current, previous] = text::numbers(text)?;
-        Some(Self {
-            start_us,
-            current,
-            previous,
-        })
+        Some(Self { start_us, current, previous })
     }
 
     pub(super) fn text(&self) -> String {

@@ -23,13 +23,9 @@ impl State {
     /// Reads what a store holds for `algorithm`: one text, or for a sliding window the list's elements. Anything foreign is absent.
     pub fn parse(algorithm: &Algorithm, texts: &[&str]) -> Self {
         let parsed = match (algorithm, texts) {
-            (Algorithm::SlidingWindow(_), texts) => {
-                LogState::parse(texts.iter().copied()).map(Self::SlidingWindow)
-            }
+            (Algorithm::SlidingWindow(_), texts) => LogState::parse(texts.iter().copied()).map(Self::SlidingWindow),
             (Algorithm::FixedWindow(_), [text]) => WindowState::parse(text).map(Self::FixedWindow),
-            (Algorithm::SlidingWindowCounter(_), [text]) => {
-                CounterState::parse(text).map(Self::SlidingWindowCounter)
-            }
+            (Algorithm::SlidingWindowCounter(_), [text]) => CounterState::parse(text).map(Self::SlidingWindowCounter),
             (Algorithm::TokenBucket(_), [text]) => BucketState::parse(text).map(Self::TokenBucket),
             _ => None,
         };
@@ -79,35 +75,19 @@ impl<'a> Account<'a> {
     pub fn open(algorithm: &'a Algorithm, stored: &State, now_us: u64) -> Self {
         let current = match algorithm {
             Algorithm::FixedWindow(rule) => {
-                let stored = if let State::FixedWindow(state) = stored {
-                    Some(state)
-                } else {
-                    None
-                };
+                let stored = if let State::FixedWindow(state) = stored { Some(state) } else { None };
                 Current::FixedWindow(rule, rule.settle(stored, now_us))
             }
             Algorithm::SlidingWindow(rule) => {
-                let stored = if let State::SlidingWindow(state) = stored {
-                    Some(state)
-                } else {
-                    None
-                };
+                let stored = if let State::SlidingWindow(state) = stored { Some(state) } else { None };
                 Current::SlidingWindow(rule, rule.settle(stored, now_us))
             }
             Algorithm::SlidingWindowCounter(rule) => {
-                let stored = if let State::SlidingWindowCounter(state) = stored {
-                    Some(state)
-                } else {
-                    None
-                };
+                let stored = if let State::SlidingWindowCounter(state) = stored { Some(state) } else { None };
                 Current::SlidingWindowCounter(rule, rule.settle(stored, now_us))
             }
             Algorithm::TokenBucket(rule) => {
-                let stored = if let State::TokenBucket(state) = stored {
-                    Some(state)
-                } else {
-                    None
-                };
+                let stored = if let State::TokenBucket(state) = stored { Some(state) } else { None };
                 Current::TokenBucket(rule, rule.settle(stored, now_us))
             }
         };

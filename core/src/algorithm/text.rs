@@ -13,10 +13,7 @@ pub(super) fn numbers<const N: usize>(text: &str) -> Option<[u64; N]> {
 }
 
 fn exact_number(digits: &str) -> Option<u64> {
-    let number = digits
-        .bytes()
-        .all(|byte| byte.is_ascii_digit())
-        .then(|| digits.parse().ok())??;
+    let number = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
     (number <= EXACT_MAX).then_some(number)
 }
 
@@ -27,20 +24,9 @@ mod tests {
     #[test]
     fn only_exact_decimal_numbers_are_read() {
         assert_eq!(numbers("0:9007199254740991"), Some([0, EXACT_MAX]));
-        for foreign in [
-            "",
-            ":",
-            "1",
-            "1:2:3",
-            "1:",
-            "+1:2",
-            "-1:2",
-            "1 :2",
-            "1.5:2",
-            "1e3:2",
-            "0x1:2",
-            "1:9007199254740992",
-        ] {
+        for foreign in
+            ["", ":", "1", "1:2:3", "1:", "+1:2", "-1:2", "1 :2", "1.5:2", "1e3:2", "0x1:2", "1:9007199254740992"]
+        {
             assert_eq!(numbers::<2>(foreign), None, "{foreign:?}");
         }
     }

@@ -35,55 +35,26 @@ impl TokenBucket {
     ///
     /// # Errors
     /// When a number is out of range, or the products are not exact, or the bucket takes over 100 years to fill.
-    pub fn new(
-        capacity: u64,
-        refill_tokens: u64,
-        refill_period_us: u64,
-    ) -> Result<Self, DomainError> {
+    pub fn new(capacity: u64, refill_tokens: u64, refill_period_us: u64) -> Result<Self, DomainError> {
         let capacity = domain::in_range("capacity", capacity, 1, AMOUNT_MAX)?;
         let refill = domain::in_range("refill", refill_tokens, 1, AMOUNT_MAX)?;
         let period_us = domain::window_us("refill period in µs", refill_period_us)?;
         Self::build(capacity.get(), refill, period_us)
     }
 
-    fn build(
-        capacity: u64,
-        tokens: NonZeroU64,
-        period_us: NonZeroU64,
-    ) -> Result<Self, DomainError> {
+    fn build(capacity: u64, tokens: NonZeroU64, period_us: NonZeroU64) -> Result<Self, DomainError> {
         let divisor = domain::greatest_common_divisor(tokens, period_us);
-        let (Some(refill), Some(period_us)) = (
-            NonZeroU64::new(tokens.get() / divisor),
-            NonZeroU64::new(period_us.get() / divisor),
-        ) else {
-            return Err(DomainError::Range {
-                what: "refill",
-                found: tokens.get(),
-                min: 1,
-                max: AMOUNT_MAX,
-            });
+        let (Some(refill), Some(period_us)) =
+            (NonZeroU64::new(tokens.get() / divisor), NonZeroU64::new(period_us.get() / divisor))
+        else {
+            return Err(DomainError::Range { what: "refill", found: tokens.get(), min: 1, max: AMOUNT_MAX });
         };
-        let found_us = u128::from(capacity)
-            .saturating_mul(u128::from(period_us.get()))
-            .div_ceil(refill.get().into());
+        let found_us = u128::from(capacity).saturating_mul(u128::from(period_us.get())).div_ceil(refill.get().into());
         if found_us > u128::from(FILL_US_MAX) {
-            return Err(DomainError::Fill {
-                found_us,
-                max_us: FILL_US_MAX,
-            });
+            return Err(DomainError::Fill { found_us, max_us: FILL_US_MAX });
         }
-        let quanta = domain::quanta(
-            "capacity × refill period + refill",
-            period_us,
-            capacity,
-            refill.get(),
-        )?;
-        Ok(Self {
-            capacity,
-            unit: quanta.count,
-            refill,
-            quantum_us: quanta.quantum_us,
-        })
+        let quanta = domain::quanta("capacity × refill period + refill", period_us, capacity, refill.get())?;
+        Ok(Self { capacity, unit: quanta.count, refill, quantum_us: quanta.quantum_us })
     }
 
     /// Tokens a full bucket holds.
@@ -105,18 +76,9 @@ impl TokenBucket {
         let found = u128::from(self.unit.get())
             .saturating_mul(self.quantum_us.get().into())
             .saturating_mul(share.denominator().get().into());
-        let inexact = DomainError::Inexact {
-            what: "refill period × share",
-            found,
-            max: EXACT_MAX,
-        };
-        let period_us = self
-            .unit
-            .checked_mul(self.quantum_us)
-            .and_then(|us| us.checked_mul(share.denominator()));
-        let (Some(period_us), Some(refill)) =
-            (period_us, self.refill.checked_mul(share.numerator()))
-        else {
+        let inexact = DomainError::Inexact { what: "refill period × share", found, max: EXACT_MAX };
+        let period_us = self.unit.checked_mul(self.quantum_us).and_then(|us| us.checked_mul(share.denominator()));
+        let (Some(period_us), Some(refill)) = (period_us, self.refill.checked_mul(share.numerator())) else {
             return Err(inexact);
         };
         Self::build(share.of(self.capacity), refill, period_us)
@@ -124,12 +86,7 @@ impl TokenBucket {
 
     /// Capacity, units of a token, units added each quantum, quantum in µs: what the script is told.
     pub(crate) fn numbers(&self) -> [u64; 4] {
-        [
-            self.capacity,
-            self.unit.get(),
-            self.refill.get(),
-            self.quantum_us.get(),
-        ]
+        [self.capacity, self.unit.get(), self.refill.get(), self.quantum_us.get()]
     }
 
     fn full(&self) -> u64 {
@@ -142,9 +99,7 @@ impl TokenBucket {
 
     /// Time in which `units` flow in, in µs.
     fn time_us(&self, units: u64) -> u64 {
-        units
-            .div_ceil(self.refill.get())
-            .saturating_mul(self.quantum_us.get())
+        units.div_ceil(self.refill.get()).saturating_mul(self.quantum_us.get())
     }
 
     fn rest_us(&self, now_us: u64) -> u64 {
@@ -171,28 +126,15 @@ impl Rule for TokenBucket {
     fn settle(&self, stored: Option<&BucketState>, now_us: u64) -> Settled<BucketState> {
         let now_quanta = now_us / self.quantum_us;
         let mark_us = now_us.saturating_sub(self.rest_us(now_us));
-        let full = BucketState {
-            level: self.full(),
-            mark_us,
-            unit: self.unit,
-        };
+        let full = BucketState { level: self.full(), mark_us, unit: self.unit };
         let Some(stored) = stored else {
-            return Settled {
-                state: full,
-                healed: false,
-            };
+            return Settled { state: full, healed: false };
         };
         let mark_quanta = stored.mark_us.div_ceil(self.quantum_us.get());
         let elapsed_quanta = now_quanta.saturating_sub(mark_quanta);
         let credit = elapsed_quanta.saturating_mul(self.refill.get());
-        let level = self
-            .level_now(stored)
-            .saturating_add(credit)
-            .min(self.full());
-        Settled {
-            state: BucketState { level, ..full },
-            healed: mark_quanta > now_quanta,
-        }
+        let level = self.level_now(stored).saturating_add(credit).min(self.full());
+        Settled { state: BucketState { level, ..full }, healed: mark_quanta > now_quanta }
     }
 
     fn available(&self, state: &BucketState, _now_us: u64) -> u64 {
@@ -224,11 +166,7 @@ impl Rule for TokenBucket {
 impl BucketState {
     pub(super) fn parse(text: &str) -> Option<Self> {
         let [level, mark_us, unit] = text::numbers(text)?;
-        Some(Self {
-            level,
-            mark_us,
-            unit: NonZeroU64::new(unit)?,
-        })
+        Some(Self { level, mark_us, unit: NonZeroU64::new(unit)? })
     }
 
     pub(super) fn text(&self) -> String {

@@ -2,9 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use crate::algorithm::{
-    Algorithm, BucketState, CounterState, LogEntry, LogState, State, WindowState,
-};
+use crate::algorithm::{Algorithm, BucketState, CounterState, LogEntry, LogState, State, WindowState};
 
 const BUCKET: u8 = 1;
 const COUNTER: u8 = 2;
@@ -27,9 +25,7 @@ pub(super) fn read_number(bytes: &mut &[u8]) -> Option<u64> {
         let (byte, rest) = bytes.split_first()?;
         *bytes = rest;
         let bits = u64::from(byte & 0x7f);
-        number |= bits
-            .checked_shl(shift)
-            .filter(|shifted| shifted >> shift == bits)?;
+        number |= bits.checked_shl(shift).filter(|shifted| shifted >> shift == bits)?;
         if byte & 0x80 == 0 {
             return Some(number);
         }
@@ -43,17 +39,9 @@ pub(super) fn write_state(bytes: &mut Vec<u8>, state: &State) {
         State::FixedWindow(state) => write(bytes, WINDOW, &[state.start_us, state.count]),
         State::SlidingWindow(log) => write_log(bytes, log),
         State::SlidingWindowCounter(state) => {
-            write(
-                bytes,
-                COUNTER,
-                &[state.start_us, state.current, state.previous],
-            );
+            write(bytes, COUNTER, &[state.start_us, state.current, state.previous]);
         }
-        State::TokenBucket(state) => write(
-            bytes,
-            BUCKET,
-            &[state.level, state.mark_us, state.unit.get()],
-        ),
+        State::TokenBucket(state) => write(bytes, BUCKET, &[state.level, state.mark_us, state.unit.get()]),
     }
 }
 
@@ -94,20 +82,12 @@ fn read_window(bytes: &[u8]) -> Option<State> {
 
 fn read_counter(bytes: &[u8]) -> Option<State> {
     let [start_us, current, previous] = read(bytes)?;
-    Some(State::SlidingWindowCounter(CounterState {
-        start_us,
-        current,
-        previous,
-    }))
+    Some(State::SlidingWindowCounter(CounterState { start_us, current, previous }))
 }
 
 fn read_bucket(bytes: &[u8]) -> Option<State> {
     let [level, mark_us, unit] = read(bytes)?;
-    Some(State::TokenBucket(BucketState {
-        level,
-        mark_us,
-        unit: NonZeroU64::new(unit)?,
-    }))
+    Some(State::TokenBucket(BucketState { level, mark_us, unit: NonZeroU64::new(unit)? }))
 }
 
 fn read_log(mut bytes: &[u8]) -> Option<State> {
@@ -117,11 +97,7 @@ fn read_log(mut bytes: &[u8]) -> Option<State> {
         time_us = time_us.checked_add(read_number(&mut bytes)?)?;
         let before = total;
         total = total.checked_add(read_number(&mut bytes)?)?;
-        log.entries.push(LogEntry {
-            time_us,
-            before,
-            after: total,
-        });
+        log.entries.push(LogEntry { time_us, before, after: total });
     }
     Some(State::SlidingWindow(log))
 }
@@ -141,17 +117,7 @@ mod tests {
 
     #[test]
     fn numbers_of_every_length_come_back() {
-        for number in [
-            0,
-            1,
-            127,
-            128,
-            16_383,
-            16_384,
-            1 << 53,
-            u64::MAX - 1,
-            u64::MAX,
-        ] {
+        for number in [0, 1, 127, 128, 16_383, 16_384, 1 << 53, u64::MAX - 1, u64::MAX] {
             let mut bytes = Vec::new();
             write_number(&mut bytes, number);
             bytes.push(9);
@@ -162,13 +128,9 @@ mod tests {
 
     #[test]
     fn what_is_no_number_is_refused() {
-        for bytes in [
-            &[][..],
-            &[0x80],
-            &[0xff; 9],
-            &[0xff; 10],
-            &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2],
-        ] {
+        for bytes in
+            [&[][..], &[0x80], &[0xff; 9], &[0xff; 10], &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]]
+        {
             assert_eq!(read_number(&mut &*bytes), None, "{bytes:?}");
         }
     }
@@ -176,33 +138,17 @@ mod tests {
     #[test]
     fn states_come_back_and_are_foreign_to_other_algorithms() {
         let algorithms: [(Algorithm, &[&str]); 4] = [
-            (
-                FixedWindow::new(9, 1_000_000).unwrap().into(),
-                &["60000000:7"],
-            ),
-            (
-                SlidingWindow::new(9, 1_000_000).unwrap().into(),
-                &["60000000:0:7", "60000001:7:8"],
-            ),
-            (
-                SlidingWindowCounter::new(9, 1_000_000).unwrap().into(),
-                &["60000000:7:8"],
-            ),
-            (
-                TokenBucket::new(9, 1, 1_000_000).unwrap().into(),
-                &["7000:60000000:1000000"],
-            ),
+            (FixedWindow::new(9, 1_000_000).unwrap().into(), &["60000000:7"]),
+            (SlidingWindow::new(9, 1_000_000).unwrap().into(), &["60000000:0:7", "60000001:7:8"]),
+            (SlidingWindowCounter::new(9, 1_000_000).unwrap().into(), &["60000000:7:8"]),
+            (TokenBucket::new(9, 1, 1_000_000).unwrap().into(), &["7000:60000000:1000000"]),
         ];
         for (written, texts) in &algorithms {
             let state = State::parse(written, texts);
             let mut bytes = Vec::new();
             write_state(&mut bytes, &state);
             for (read, _) in &algorithms {
-                let expected = if read == written {
-                    state.clone()
-                } else {
-                    State::Absent
-                };
+                let expected = if read == written { state.clone() } else { State::Absent };
                 assert_eq!(read_state(read, &bytes), expected);
             }
         }

@@ -26,39 +26,26 @@ impl<'a> Set<'a> {
     /// Reads a set; corrupt bytes are an empty one.
     pub fn read(bytes: &'a [u8]) -> Self {
         match bytes.split_first() {
-            Some((&VERSION, entries)) => {
-                read_entries(entries).map_or_else(Self::default, |entries| Self { entries })
-            }
+            Some((&VERSION, entries)) => read_entries(entries).map_or_else(Self::default, |entries| Self { entries }),
             _ => Self::default(),
         }
     }
 
     /// The state under a tag.
     pub fn find(&self, tag: u64) -> Option<&'a [u8]> {
-        self.entries
-            .iter()
-            .find(|entry| entry.tag == tag)
-            .map(|entry| entry.state)
+        self.entries.iter().find(|entry| entry.tag == tag).map(|entry| entry.state)
     }
 
     /// Whether a tag that is not in the set can have an entry of its own.
     pub fn has_room(&self, now_us: u64) -> bool {
-        self.entries
-            .iter()
-            .filter(|entry| entry.fresh_at_us > now_us)
-            .count()
-            < ENTRIES
+        self.entries.iter().filter(|entry| entry.fresh_at_us > now_us).count() < ENTRIES
     }
 
     /// The set's bytes with `state` under `tag`, and without entries that equal fresh ones.
     pub fn with(&self, tag: u64, fresh_at_us: u64, state: &[u8], now_us: u64) -> Vec<u8> {
         let mut bytes = vec![VERSION];
         let others = self.entries.iter().filter(|entry| entry.tag != tag);
-        for entry in others.chain([&Entry {
-            tag,
-            fresh_at_us,
-            state,
-        }]) {
+        for entry in others.chain([&Entry { tag, fresh_at_us, state }]) {
             if entry.fresh_at_us > now_us {
                 entry.write(&mut bytes);
             }
@@ -82,11 +69,7 @@ impl<'a> Entry<'a> {
         let length = usize::try_from(read_number(bytes)?).ok()?;
         let (state, rest) = bytes.split_at_checked(length)?;
         *bytes = rest;
-        Some(Self {
-            tag: u64::from_le_bytes(*tag),
-            fresh_at_us,
-            state,
-        })
+        Some(Self { tag: u64::from_le_bytes(*tag), fresh_at_us, state })
     }
 }
 
@@ -107,9 +90,8 @@ mod tests {
 
     fn filled() -> Vec<u8> {
         let tags_and_times = (0..8).zip(100..);
-        tags_and_times.fold(Vec::new(), |bytes, (tag, fresh_at_us)| {
-            Set::read(&bytes).with(tag, fresh_at_us, &[9, 9], 0)
-        })
+        tags_and_times
+            .fold(Vec::new(), |bytes, (tag, fresh_at_us)| Set::read(&bytes).with(tag, fresh_at_us, &[9, 9], 0))
     }
 
     #[test]
@@ -119,19 +101,13 @@ mod tests {
         assert_eq!((set.has_room(99), set.has_room(100)), (false, true));
         let bytes = set.with(77, 200, &[7], 100);
         let set = Set::read(&bytes);
-        assert_eq!(
-            (set.find(0), set.find(1), set.find(77)),
-            (None, Some(&[9, 9][..]), Some(&[7][..]))
-        );
+        assert_eq!((set.find(0), set.find(1), set.find(77)), (None, Some(&[9, 9][..]), Some(&[7][..])));
     }
 
     #[test]
     fn an_entry_that_became_fresh_is_left_out() {
         let bytes = filled();
-        assert_eq!(
-            Set::read(&Set::read(&bytes).with(3, 50, &[9], 50)).find(3),
-            None
-        );
+        assert_eq!(Set::read(&Set::read(&bytes).with(3, 50, &[9], 50)).find(3), None);
     }
 
     #[test]

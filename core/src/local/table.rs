@@ -39,10 +39,7 @@ impl Table {
 
     /// A table of `sets` sets, at least 1. All workers of a process must use the same `seed`, which should be random.
     pub fn new(sets: u32, seed: [u8; 16]) -> Self {
-        Self {
-            sets: sets.max(1),
-            seed,
-        }
+        Self { sets: sets.max(1), seed }
     }
 
     /// Begins to decide one request at `now_us` of the monotonic clock.
@@ -55,28 +52,18 @@ impl Table {
         let (place, tag) = self.hash(charge.limit_id, charge.identity);
         let sets = u64::from(self.sets);
         let index = place.checked_rem(sets).unwrap_or(0);
-        Slot {
-            key: format!("lockkeeper/{sets}/{index}"),
-            tag,
-        }
+        Slot { key: format!("lockkeeper/{sets}/{index}"), tag }
     }
 
     /// The entry that all identities of a limit share when their sets are full.
     pub(super) fn overflow_slot(&self, charge: &LocalCharge<'_>) -> Slot {
         let (_, tag) = self.hash(charge.limit_id, &[]);
-        Slot {
-            key: format!("lockkeeper/overflow/{}", charge.limit_id),
-            tag,
-        }
+        Slot { key: format!("lockkeeper/overflow/{}", charge.limit_id), tag }
     }
 
     fn hash(&self, limit_id: &str, identity: &[u8]) -> (u64, u64) {
         let mut hasher = SipHasher24::new_with_key(&self.seed);
-        hasher.write(
-            &u64::try_from(limit_id.len())
-                .unwrap_or(u64::MAX)
-                .to_le_bytes(),
-        );
+        hasher.write(&u64::try_from(limit_id.len()).unwrap_or(u64::MAX).to_le_bytes());
         hasher.write(limit_id.as_bytes());
         hasher.write(identity);
         hasher.finish128().as_u64()
@@ -91,58 +78,24 @@ mod tests {
     #[test]
     fn entries_are_apart_by_limit_identity_and_seed() {
         let algorithm = FixedWindow::new(1, 1_000_000).unwrap().into();
-        let charge = Charge {
-            algorithm: &algorithm,
-            cost: 1,
-            enforce: true,
-        };
+        let charge = Charge { algorithm: &algorithm, cost: 1, enforce: true };
         let table = Table::new(Table::SETS, [1; 16]);
-        let slot = |limit_id, identity| {
-            table.slot(&LocalCharge {
-                limit_id,
-                identity,
-                charge,
-            })
-        };
-        let slots = [
-            slot("a", b"bc"),
-            slot("ab", b"c"),
-            slot("a", b"b"),
-            slot("a", b""),
-        ];
+        let slot = |limit_id, identity| table.slot(&LocalCharge { limit_id, identity, charge });
+        let slots = [slot("a", b"bc"), slot("ab", b"c"), slot("a", b"b"), slot("a", b"")];
         for (index, one) in slots.iter().enumerate() {
             assert!(slots[index + 1..].iter().all(|other| other.tag != one.tag));
         }
         let other = Table::new(Table::SETS, [2; 16]);
-        assert_ne!(
-            other.slot(&LocalCharge {
-                limit_id: "a",
-                identity: b"bc",
-                charge
-            }),
-            slots[0]
-        );
+        assert_ne!(other.slot(&LocalCharge { limit_id: "a", identity: b"bc", charge }), slots[0]);
     }
 
     #[test]
     fn no_more_keys_than_sets_are_used() {
         let algorithm = FixedWindow::new(1, 1_000_000).unwrap().into();
-        let charge = Charge {
-            algorithm: &algorithm,
-            cost: 1,
-            enforce: true,
-        };
+        let charge = Charge { algorithm: &algorithm, cost: 1, enforce: true };
         let table = Table::new(16, [1; 16]);
         let keys: std::collections::BTreeSet<String> = (0..10_000_u32)
-            .map(|client| {
-                table
-                    .slot(&LocalCharge {
-                        limit_id: "a",
-                        identity: &client.to_le_bytes(),
-                        charge,
-                    })
-                    .key
-            })
+            .map(|client| table.slot(&LocalCharge { limit_id: "a", identity: &client.to_le_bytes(), charge }).key)
             .collect();
         assert_eq!(keys.len(), 16);
     }

@@ -1,9 +1,6 @@
 //! The local limiter on a shared map, as workers of one instance would use it.
 
-#![allow(
-    clippy::arithmetic_side_effects,
-    reason = "a test may overflow, loudly"
-)]
+#![allow(clippy::arithmetic_side_effects, reason = "a test may overflow, loudly")]
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -24,9 +21,7 @@ struct Shared(Mutex<HashMap<String, (Vec<u8>, u32)>>);
 impl Shared {
     fn read(&self, key: &str) -> (Vec<u8>, Option<u32>) {
         let map = self.0.lock().unwrap();
-        map.get(key).map_or((Vec::new(), None), |(bytes, version)| {
-            (bytes.clone(), Some(*version))
-        })
+        map.get(key).map_or((Vec::new(), None), |(bytes, version)| (bytes.clone(), Some(*version)))
     }
 
     fn write(&self, key: &str, bytes: &[u8], version: Option<u32>) -> Swap {
@@ -57,12 +52,7 @@ impl Shared {
     }
 
     fn sizes(&self) -> Vec<usize> {
-        self.0
-            .lock()
-            .unwrap()
-            .values()
-            .map(|(bytes, _)| bytes.len())
-            .collect()
+        self.0.lock().unwrap().values().map(|(bytes, _)| bytes.len()).collect()
     }
 }
 
@@ -80,15 +70,7 @@ fn every(limit: u64, window_us: u64) -> [Algorithm; 4] {
 }
 
 fn ask<'a>(limit_id: &'a str, identity: &'a [u8], algorithm: &'a Algorithm) -> LocalCharge<'a> {
-    LocalCharge {
-        limit_id,
-        identity,
-        charge: Charge {
-            algorithm,
-            cost: 1,
-            enforce: true,
-        },
-    }
+    LocalCharge { limit_id, identity, charge: Charge { algorithm, cost: 1, enforce: true } }
 }
 
 /// Runs `requests` on each of four workers and says how many were admitted.
@@ -111,11 +93,7 @@ fn workers_share_each_limit_exactly() {
     for algorithm in every(50, HOUR_US) {
         let (shared, table) = (Shared::default(), table(16));
         let charges = [ask("limit", b"client", &algorithm)];
-        assert_eq!(
-            race(500, || shared.decide(&table, &charges, NOW_US)),
-            50,
-            "{algorithm:?}"
-        );
+        assert_eq!(race(500, || shared.decide(&table, &charges, NOW_US)), 50, "{algorithm:?}");
     }
 }
 
@@ -123,10 +101,7 @@ fn workers_share_each_limit_exactly() {
 fn stacked_limits_admit_exactly_the_smaller_and_charge_no_more() {
     for (larger, smaller) in every(100, HOUR_US).into_iter().zip(every(60, HOUR_US)) {
         let (shared, table) = (Shared::default(), table(16));
-        let charges = [
-            ask("larger", b"client", &larger),
-            ask("smaller", b"client", &smaller),
-        ];
+        let charges = [ask("larger", b"client", &larger), ask("smaller", b"client", &smaller)];
         let lost = AtomicU64::new(0);
         let admitted = race(500, || {
             let local = shared.decide(&table, &charges, NOW_US);
@@ -143,10 +118,7 @@ fn stacked_limits_admit_exactly_the_smaller_and_charge_no_more() {
 fn what_was_charged_is_given_back_when_another_limit_denies_late() {
     for (first, second) in every(5, HOUR_US).into_iter().zip(every(1, HOUR_US)) {
         let (shared, table) = (Shared::default(), table(64));
-        let charges = [
-            ask("first", b"client", &first),
-            ask("second", b"client", &second),
-        ];
+        let charges = [ask("first", b"client", &first), ask("second", b"client", &second)];
         let mut step = table.start(&charges, NOW_US);
         for _ in 0..3 {
             step = match step {
@@ -161,29 +133,11 @@ fn what_was_charged_is_given_back_when_another_limit_denies_late() {
                 LocalStep::Done(local) => panic!("too early: {local:?}"),
             };
         }
-        assert!(
-            shared
-                .decide(&table, &charges[1..], NOW_US)
-                .decision
-                .allowed,
-            "another worker"
-        );
+        assert!(shared.decide(&table, &charges[1..], NOW_US).decision.allowed, "another worker");
         let local = shared.run(step);
-        assert_eq!(
-            (local.decision.allowed, local.mismatches, local.lost_refunds),
-            (false, 1, 0)
-        );
-        let admitted: Vec<bool> = local
-            .decision
-            .verdicts
-            .iter()
-            .map(|verdict| verdict.admitted)
-            .collect();
-        assert_eq!(
-            (admitted, local.decision.verdicts[0].remaining),
-            (vec![true, false], 5),
-            "{first:?}"
-        );
+        assert_eq!((local.decision.allowed, local.mismatches, local.lost_refunds), (false, 1, 0));
+        let admitted: Vec<bool> = local.decision.verdicts.iter().map(|verdict| verdict.admitted).collect();
+        assert_eq!((admitted, local.decision.verdicts[0].remaining), (vec![true, false], 5), "{first:?}");
     }
 }
 
@@ -196,18 +150,10 @@ fn a_shadow_limit_is_charged_last_and_never_denies() {
     let charges = [watching, ask("enforced", b"client", &algorithm)];
     assert!(shared.decide(&table, &charges, NOW_US).decision.allowed);
     assert!(!shared.decide(&table, &charges, NOW_US).decision.allowed);
-    assert!(
-        shared
-            .decide(&table, &charges[..1], NOW_US)
-            .decision
-            .allowed
-    );
+    assert!(shared.decide(&table, &charges[..1], NOW_US).decision.allowed);
     let charges = [watching, ask("enforced", b"other", &algorithm)];
     let local = shared.decide(&table, &charges, NOW_US);
-    assert_eq!(
-        (local.decision.allowed, local.decision.verdicts[0].admitted),
-        (true, false)
-    );
+    assert_eq!((local.decision.allowed, local.decision.verdicts[0].admitted), (true, false));
 }
 
 #[test]
@@ -222,10 +168,7 @@ fn a_request_that_loses_every_race_is_denied() {
             LocalStep::Write(write) => write.resume(Swap::Mismatch),
         }
     };
-    assert_eq!(
-        (local.decision.allowed, local.contended, local.mismatches),
-        (false, true, 16)
-    );
+    assert_eq!((local.decision.allowed, local.contended, local.mismatches), (false, true, 16));
 }
 
 #[test]
@@ -233,19 +176,11 @@ fn two_hundred_thousand_clients_do_not_grow_the_table() {
     let (shared, table) = (Shared::default(), table(256));
     let bucket = TokenBucket::new(1_000_000, 1, 60_000_000).unwrap().into();
     for client in 0..200_000_u64 {
-        shared.decide(
-            &table,
-            &[ask("api", &client.to_le_bytes(), &bucket)],
-            NOW_US + client,
-        );
+        shared.decide(&table, &[ask("api", &client.to_le_bytes(), &bucket)], NOW_US + client);
     }
     let sizes = shared.sizes();
     assert_eq!(sizes.len(), 256 + 1);
-    assert!(
-        sizes.iter().all(|size| *size <= 337),
-        "{:?}",
-        sizes.iter().max()
-    );
+    assert!(sizes.iter().all(|size| *size <= 337), "{:?}", sizes.iter().max());
 }
 
 #[test]
@@ -256,16 +191,9 @@ fn an_offender_is_not_freed_by_a_flood_of_others() {
         let refused = |now_us| !shared.decide(&table, &offender, now_us).decision.allowed;
         assert_eq!((0..20).filter(|_| refused(NOW_US)).count(), 10);
         for client in 0..20_000_u64 {
-            shared.decide(
-                &table,
-                &[ask("a", &client.to_le_bytes(), &quick)],
-                NOW_US + client * 1000,
-            );
+            shared.decide(&table, &[ask("a", &client.to_le_bytes(), &quick)], NOW_US + client * 1000);
             if client % 100 == 0 {
-                assert!(
-                    refused(NOW_US + client * 1000),
-                    "freed after {client} clients: {slow:?}"
-                );
+                assert!(refused(NOW_US + client * 1000), "freed after {client} clients: {slow:?}");
             }
         }
         assert!(!refused(NOW_US + 20 * HOUR_US));
@@ -277,30 +205,15 @@ fn a_full_set_sends_new_clients_to_one_overflow_entry() {
     let (shared, table) = (Shared::default(), table(1));
     let [window, ..] = every(2, HOUR_US);
     let overflowed = |client: u64, now_us| {
-        let local = shared.decide(
-            &table,
-            &[ask("api", &client.to_le_bytes(), &window)],
-            now_us,
-        );
+        let local = shared.decide(&table, &[ask("api", &client.to_le_bytes(), &window)], now_us);
         (local.overflowed[0], local.decision.allowed)
     };
     for client in 0..8 {
         assert_eq!(overflowed(client, NOW_US), (false, true));
     }
-    assert_eq!(
-        [8, 9, 10].map(|client| overflowed(client, NOW_US)),
-        [(true, true), (true, true), (true, false)]
-    );
-    assert_eq!(
-        overflowed(0, NOW_US),
-        (false, true),
-        "who has an entry keeps it"
-    );
-    assert_eq!(
-        overflowed(10, NOW_US + HOUR_US),
-        (false, true),
-        "an entry as good as fresh makes room"
-    );
+    assert_eq!([8, 9, 10].map(|client| overflowed(client, NOW_US)), [(true, true), (true, true), (true, false)]);
+    assert_eq!(overflowed(0, NOW_US), (false, true), "who has an entry keeps it");
+    assert_eq!(overflowed(10, NOW_US + HOUR_US), (false, true), "an entry as good as fresh makes room");
 }
 
 #[test]
@@ -309,19 +222,9 @@ fn corrupt_bytes_are_an_empty_set() {
     let [window, ..] = every(1, HOUR_US);
     let charges = [ask("api", b"client", &window)];
     for corrupt in [&b""[..], b"\x01", b"\x01garbage", b"\xff\xff\xff", b"\x00"] {
-        shared
-            .0
-            .lock()
-            .unwrap()
-            .insert("lockkeeper/1/0".into(), (corrupt.to_vec(), 1));
-        assert!(
-            shared.decide(&table, &charges, NOW_US).decision.allowed,
-            "{corrupt:?}"
-        );
-        assert!(
-            !shared.decide(&table, &charges, NOW_US).decision.allowed,
-            "{corrupt:?}"
-        );
+        shared.0.lock().unwrap().insert("lockkeeper/1/0".into(), (corrupt.to_vec(), 1));
+        assert!(shared.decide(&table, &charges, NOW_US).decision.allowed, "{corrupt:?}");
+        assert!(!shared.decide(&table, &charges, NOW_US).decision.allowed, "{corrupt:?}");
     }
 }
 
@@ -337,23 +240,15 @@ fn random(state: &mut u64, below: u64) -> u64 {
 fn a_lone_worker_decides_as_the_store_would() {
     for seed in 1..=20 {
         let (shared, table, mut source) = (Shared::default(), table(2), seed);
-        let [first, second] =
-            [20, 30].map(|limit| every(limit, 1_000_000)[random(&mut source, 4) as usize].clone());
+        let [first, second] = [20, 30].map(|limit| every(limit, 1_000_000)[random(&mut source, 4) as usize].clone());
         let (mut states, mut now_us) = ([State::Absent, State::Absent], NOW_US);
         for _ in 0..500 {
             now_us += [0, 1, 1_000, 50_000, 1_000_000][random(&mut source, 5) as usize];
-            let mut charges = [
-                ask("first", b"client", &first),
-                ask("second", b"client", &second),
-            ];
+            let mut charges = [ask("first", b"client", &first), ask("second", b"client", &second)];
             charges[0].charge.cost = 1 + random(&mut source, 5);
             charges[1].charge.enforce = random(&mut source, 4) > 0;
             let expected = decide(&charges.map(|it| it.charge), &mut states, now_us);
-            assert_eq!(
-                shared.decide(&table, &charges, now_us).decision,
-                expected,
-                "seed {seed} at {now_us}"
-            );
+            assert_eq!(shared.decide(&table, &charges, now_us).decision, expected, "seed {seed} at {now_us}");
         }
     }
 }
@@ -373,23 +268,13 @@ fn a_shortened_log_never_admits_more_than_its_limit() {
             if shared.decide(&table, &[asked], now_us).decision.allowed {
                 admitted.push((now_us, asked.charge.cost));
             }
-            let recent = admitted
-                .iter()
-                .rev()
-                .take_while(|(time_us, _)| time_us + WINDOW_US > now_us);
+            let recent = admitted.iter().rev().take_while(|(time_us, _)| time_us + WINDOW_US > now_us);
             let sum: u64 = recent.map(|(_, cost)| cost).sum();
             assert!(sum <= limit, "seed {seed}: {sum} of {limit} at {now_us}");
         }
-        assert!(
-            shared.sizes().iter().all(|size| *size <= 600),
-            "{:?}",
-            shared.sizes()
-        );
+        assert!(shared.sizes().iter().all(|size| *size <= 600), "{:?}", shared.sizes());
         let total: u64 = admitted.iter().map(|(_, cost)| cost).sum();
         let windows = (now_us - NOW_US) / WINDOW_US;
-        assert!(
-            total * 10 > limit * windows * 7,
-            "seed {seed}: only {total} in {windows} windows of {limit}"
-        );
+        assert!(total * 10 > limit * windows * 7, "seed {seed}: only {total} in {windows} windows of {limit}");
     }
 }

@@ -62,15 +62,7 @@ pub(super) struct Change {
 impl<'a> Work<'a> {
     pub fn begin(table: &'a Table, charges: &'a [LocalCharge<'a>], now_us: u64) -> LocalStep<'a> {
         let limits = charges.iter().map(Progress::new).collect();
-        let work = Self {
-            table,
-            now_us,
-            goal: Goal::Judge,
-            limits,
-            mismatches: 0,
-            contended: false,
-            lost_refunds: 0,
-        };
+        let work = Self { table, now_us, goal: Goal::Judge, limits, mismatches: 0, contended: false, lost_refunds: 0 };
         work.next()
     }
 
@@ -85,10 +77,7 @@ impl<'a> Work<'a> {
             self.goal = Goal::Charge;
         }
         if self.goal == Goal::Charge {
-            return match self
-                .position(Progress::is_enforced_and_ready)
-                .or(self.position(Progress::is_ready))
-            {
+            return match self.position(Progress::is_enforced_and_ready).or(self.position(Progress::is_ready)) {
                 Some(limit) => self.write(limit),
                 None => self.done(),
             };
@@ -104,11 +93,7 @@ impl<'a> Work<'a> {
     }
 
     fn denied(&self) -> bool {
-        self.contended
-            || self
-                .limits
-                .iter()
-                .any(|limit| limit.asked.charge.enforce && !limit.verdict.admitted)
+        self.contended || self.limits.iter().any(|limit| limit.asked.charge.enforce && !limit.verdict.admitted)
     }
 
     fn done(self) -> LocalStep<'a> {
@@ -132,35 +117,18 @@ impl<'a> Work<'a> {
             true => self.table.overflow_slot(progress.asked),
             false => self.table.slot(progress.asked),
         };
-        LocalStep::Read(Read {
-            work: self,
-            limit,
-            slot,
-        })
+        LocalStep::Read(Read { work: self, limit, slot })
     }
 
     fn write(mut self, limit: usize) -> LocalStep<'a> {
-        let stage = self
-            .limits
-            .get_mut(limit)
-            .map(|progress| std::mem::replace(&mut progress.stage, Stage::Settled));
+        let stage = self.limits.get_mut(limit).map(|progress| std::mem::replace(&mut progress.stage, Stage::Settled));
         match stage {
-            Some(Stage::Ready(change)) => LocalStep::Write(Write {
-                work: self,
-                limit,
-                change,
-            }),
+            Some(Stage::Ready(change)) => LocalStep::Write(Write { work: self, limit, change }),
             _ => self.done(),
         }
     }
 
-    pub fn after_read(
-        mut self,
-        limit: usize,
-        slot: Slot,
-        bytes: &[u8],
-        version: Option<u32>,
-    ) -> LocalStep<'a> {
+    pub fn after_read(mut self, limit: usize, slot: Slot, bytes: &[u8], version: Option<u32>) -> LocalStep<'a> {
         let (now_us, goal) = (self.now_us, self.goal);
         let Some(progress) = self.limits.get_mut(limit) else {
             return self.done();
@@ -174,12 +142,7 @@ impl<'a> Work<'a> {
         let algorithm = progress.asked.charge.algorithm;
         let stored = found.map_or(State::Absent, |bytes| compact::read_state(algorithm, bytes));
         let account = Account::open(algorithm, &stored, now_us);
-        let place = Place {
-            slot,
-            version,
-            set,
-            now_us,
-        };
+        let place = Place { slot, version, set, now_us };
         if goal == Goal::Refund {
             progress.refund(account, place);
             return self.write(limit);
@@ -194,11 +157,7 @@ impl<'a> Work<'a> {
     pub fn after_write(mut self, limit: usize, verdict: Verdict) -> LocalStep<'a> {
         if let Some(progress) = self.limits.get_mut(limit) {
             progress.verdict = verdict;
-            progress.stage = if self.goal == Goal::Charge {
-                Stage::Charged
-            } else {
-                Stage::Settled
-            };
+            progress.stage = if self.goal == Goal::Charge { Stage::Charged } else { Stage::Settled };
             progress.tries = 0;
         }
         self.next()
@@ -233,13 +192,7 @@ struct Place<'s> {
 
 impl<'a> Progress<'a> {
     fn new(asked: &'a LocalCharge<'a>) -> Self {
-        Self {
-            asked,
-            stage: Stage::Unread,
-            verdict: Verdict::default(),
-            overflowed: false,
-            tries: 0,
-        }
+        Self { asked, stage: Stage::Unread, verdict: Verdict::default(), overflowed: false, tries: 0 }
     }
 
     fn is_ready(&self) -> bool {
@@ -276,14 +229,7 @@ impl Place<'_> {
         let fresh_at_us = account.fresh_at_us();
         let mut state = Vec::new();
         compact::write_state(&mut state, &account.into_state());
-        let bytes = self
-            .set
-            .with(self.slot.tag, fresh_at_us, &state, self.now_us);
-        Change {
-            slot: self.slot,
-            version: self.version,
-            bytes,
-            verdict,
-        }
+        let bytes = self.set.with(self.slot.tag, fresh_at_us, &state, self.now_us);
+        Change { slot: self.slot, version: self.version, bytes, verdict }
     }
 }

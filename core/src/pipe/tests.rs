@@ -7,6 +7,7 @@ mod connection;
 mod deadlines;
 mod matching;
 
+use crate::breaker::BreakerConfig;
 use redis_protocol::resp2::types::Resp2Frame;
 
 use super::*;
@@ -23,7 +24,8 @@ fn config() -> PipeConfig {
         stuck_after_us: 500_000,
         reconnect_pause_us: (25_000, 500_000),
         probe_key: PROBE_KEY.into(),
-        breaker: BreakerConfig::default(),
+        // Here each failed call counts, so that few make a case.
+        breaker: BreakerConfig { failure_spacing_us: 0, ..BreakerConfig::default() },
     }
 }
 

@@ -2,8 +2,9 @@
 
 use lockkeeper_core::algorithm::{Algorithm, State};
 
+use crate::key::{Key, REST_MS_MIN};
 use crate::wire::{Words, words};
-use crate::world::{Key, Limit, REST_MS_MIN, World};
+use crate::world::{Limit, World};
 
 /// How the store is to be wrong before the next step.
 #[derive(Clone, Copy, Debug)]

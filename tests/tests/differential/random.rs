@@ -49,6 +49,11 @@ fn the_script_and_rust_agree_on_random_traces() {
         }
         std::mem::forget(on_failure);
     }
+    assert_eq!(world.tallies.len(), 4);
+    for tally in world.tallies.values() {
+        let least = tally.admitted.min(tally.denied);
+        assert!(least > 1_000 && tally.healed > 100, "too little was tried: {:?}", world.tallies);
+    }
 }
 
 struct OnFailure(u64);

@@ -2,19 +2,15 @@
 //! Every step compares the answers, the stored texts and the lifetimes.
 
 use std::collections::HashMap;
+use std::mem::Discriminant;
 
 use lockkeeper_core::algorithm::{Algorithm, Charge, Decision, State, Verdict, decide};
 use lockkeeper_core::script;
 
+use crate::key::{Key, lifetime_ms};
 use crate::store::Store;
 use crate::wire::{Words, decision, read, texts, words};
 
-/// What the script keeps a key beyond the time its state is worth anything.
-const SLACK_MS: u64 = 1000;
-/// Real time passes too, between a step and the reading of its lifetimes.
-const LAG_MS: u64 = 900;
-/// The store's own clock must not let a key vanish within a step.
-pub const REST_MS_MIN: u64 = 50;
 /// Longer lists are compared only now and then.
 const LIST_COMPARED: u64 = 128;
 
@@ -45,24 +41,22 @@ impl Limit {
     }
 }
 
-/// What is known of one key.
-#[derive(Clone, Debug)]
-pub struct Key {
-    pub oracle: State,
-    /// Who wrote it.
-    pub algorithm: Algorithm,
-    /// Virtual time at which it vanishes; `None` is never.
-    pub vanishes_us: Option<u64>,
-    /// What is stored is foreign, so the oracle does not know its text.
-    pub planted: bool,
-}
-
 pub struct World {
     pub store: Store,
     script: String,
     pub keys: HashMap<String, Key>,
     pub now_us: u64,
     pub steps: u64,
+    /// What happened to each kind of algorithm.
+    pub tallies: HashMap<Discriminant<Algorithm>, Tally>,
+}
+
+/// How often a kind of algorithm admitted, denied, and brought back a state from the future.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    pub admitted: u64,
+    pub denied: u64,
+    pub healed: u64,
 }
 
 impl World {
@@ -70,11 +64,11 @@ impl World {
         let prelude =
             script::DECIDE.text.lines().find(|line| line.contains("'TIME'")).expect("the line that reads time");
         assert_eq!(script::DECIDE.text.matches(prelude).count(), 1);
-        let text = script::DECIDE.text.replace(prelude, "local now = tonumber(ARGV[#ARGV])");
+        let text = script::DECIDE.text.replace(prelude, "local time = { ARGV[#ARGV - 1], ARGV[#ARGV] }");
         let mut store = Store::start();
         let loaded = store.run(&[words(&["SCRIPT", "LOAD", &text])]);
         let [script] = texts(&loaded[0]).try_into().expect("the script compiles");
-        Self { store, script, keys: HashMap::new(), now_us, steps: 0 }
+        Self { store, script, keys: HashMap::new(), now_us, steps: 0, tallies: HashMap::new() }
     }
 
     /// Forgets everything.
@@ -132,7 +126,14 @@ impl World {
             self.now_us
         );
         for (index, limit) in limits.iter().enumerate() {
-            let written = states[index] != before[index] || expected.allowed && expected.verdicts[index].admitted;
+            let admitted = expected.verdicts[index].admitted;
+            let charged = expected.allowed && admitted;
+            let written = charged || states[index] != before[index];
+            let kind = std::mem::discriminant(&limit.algorithm);
+            let tally = self.tallies.entry(kind).or_default();
+            tally.admitted += u64::from(admitted);
+            tally.denied += u64::from(!admitted);
+            tally.healed += u64::from(written && !charged);
             let [lifetime, stored] = [0, 1].map(|part| &replies[script_at + 1 + 3 * index + part]);
             self.after(limit, std::mem::take(&mut states[index]), written, lifetime, stored);
         }
@@ -142,10 +143,7 @@ impl World {
     /// Makes the store's lifetime of a key the virtual one, or lets the key vanish when that has passed.
     fn before(&mut self, limit: &Limit) -> Option<Words> {
         let key = self.keys.get_mut(&limit.key)?;
-        if std::mem::discriminant(&key.algorithm) != std::mem::discriminant(&limit.algorithm) {
-            key.oracle = reread(&key.oracle, &limit.algorithm);
-            key.planted = true;
-        }
+        key.reread(&limit.algorithm);
         let vanishes_us = key.vanishes_us?;
         if self.now_us >= vanishes_us {
             let fresh_at_us = key.algorithm.fresh_at_us(&key.oracle, self.now_us);
@@ -153,7 +151,7 @@ impl World {
             self.keys.remove(&limit.key);
             return Some(words(&["DEL", &limit.key]));
         }
-        let rest_ms = rest_ms(vanishes_us, self.now_us);
+        let rest_ms = key.rest_ms(self.now_us)?;
         Some(words(&["PEXPIRE", &limit.key, &rest_ms.to_string()]))
     }
 
@@ -162,7 +160,8 @@ impl World {
         let mut call = words(&["EVALSHA", &self.script, &limits.len().to_string()]);
         call.extend(limits.iter().map(|limit| limit.key.clone().into_bytes()));
         call.extend(script::arguments(b"tag", &charges));
-        call.push(self.now_us.to_string().into_bytes());
+        let clock = [self.now_us / 1_000_000, self.now_us % 1_000_000];
+        call.extend(clock.map(|part| part.to_string().into_bytes()));
         call
     }
 
@@ -176,45 +175,25 @@ impl World {
     }
 
     fn after(&mut self, limit: &Limit, oracle: State, written: bool, lifetime: &redis::Value, stored: &redis::Value) {
-        let redis::Value::Int(lifetime_ms) = lifetime else { panic!("PTTL said {lifetime:?}") };
+        let redis::Value::Int(found_ms) = *lifetime else { panic!("PTTL said {lifetime:?}") };
         let was = self.keys.remove(&limit.key);
-        if *lifetime_ms == -2 {
+        if found_ms == -2 {
             assert_eq!(oracle, State::Absent, "nothing is stored for {limit:?} at {}", self.now_us);
             return;
         }
+        let found_ms = u64::try_from(found_ms).unwrap_or_else(|_| panic!("{limit:?} has no lifetime"));
         let fresh_at_us = limit.algorithm.fresh_at_us(&oracle, self.now_us);
-        let needed_ms = fresh_at_us.checked_sub(self.now_us + 1).map_or(0, |us| (us + 1) / 1000 + 1);
-        let rest_ms = was.as_ref().and_then(|key| key.vanishes_us).map(|vanishes_us| rest_ms(vanishes_us, self.now_us));
-        let expected_ms = match rest_ms {
-            Some(rest_ms) if !written && rest_ms >= needed_ms => rest_ms,
-            _ => needed_ms + SLACK_MS,
+        let needed_ms = match fresh_at_us.saturating_sub(self.now_us) {
+            0 => 0,
+            needed_us => needed_us / 1000 + 1,
         };
-        let lifetime_ms = u64::try_from(*lifetime_ms).unwrap_or_else(|_| panic!("{limit:?} has no lifetime"));
-        assert!(
-            (expected_ms.saturating_sub(LAG_MS)..=expected_ms).contains(&lifetime_ms),
-            "{limit:?} at {}: lives {lifetime_ms} ms, expected {expected_ms} ms",
-            self.now_us
-        );
+        let lives_ms = lifetime_ms(needed_ms, was.as_ref(), self.now_us, found_ms)
+            .unwrap_or_else(|| panic!("{limit:?} lives {found_ms} ms, needs {needed_ms} ms, after {was:?}"));
         let planted = !written && was.is_some_and(|key| key.planted);
         if !planted && *stored != redis::Value::SimpleString("PONG".into()) {
             assert_eq!(texts(stored), oracle.texts(), "stored by the script (left) and by Rust (right) for {limit:?}");
         }
-        let vanishes_us = Some(self.now_us + expected_ms * 1000);
+        let vanishes_us = Some(self.now_us + lives_ms * 1000);
         self.keys.insert(limit.key.clone(), Key { oracle, algorithm: limit.algorithm.clone(), vanishes_us, planted });
     }
-}
-
-/// What another algorithm makes of a stored state. A list and a text are foreign to each other.
-fn reread(state: &State, algorithm: &Algorithm) -> State {
-    match (state, algorithm, state.texts().as_slice()) {
-        (State::SlidingWindow(_), _, _) | (_, Algorithm::SlidingWindow(_), _) => State::Absent,
-        (_, _, texts) => {
-            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-            State::parse(algorithm, &texts)
-        }
-    }
-}
-
-fn rest_ms(vanishes_us: u64, now_us: u64) -> u64 {
-    (vanishes_us - now_us).div_ceil(1000).max(REST_MS_MIN)
 }

@@ -158,7 +158,7 @@ fn a_reply_of_another_shape_is_a_failure() {
         ("a RESP3 push", b">2\r\n+message\r\n+x\r\n".to_vec()),
         ("a page", b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec()),
     ];
-    let (stub, mut envoy) = start_one_worker(Way::Straight);
+    let (stub, envoy) = start_one_worker(Way::Straight);
     let before = envoy.process().resident_bytes();
     for (name, bytes) in &rows {
         assert_one_failure(&stub, &envoy, name, stub_store::raw(bytes));

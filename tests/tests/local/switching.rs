@@ -80,7 +80,7 @@ fn a_store_that_comes_and_goes_grants_one_extra_allowance_in_all() {
 
 #[test]
 fn degraded_decisions_are_marked_and_counted() {
-    let (redis, mut envoy) = start();
+    let (redis, envoy) = start();
     redis.pause();
     wait_for(&envoy, Some("local"));
     let samples = load::run(envoy.address(), 4, Until::Requests(2 * LIMIT), |_| request("one"));

@@ -21,7 +21,7 @@ fn a_flood_of_clients_neither_grows_the_table_nor_frees_an_offender() {
         ("flooded", per_user(json!({ "algorithm": "token_bucket", "capacity": 10, "refill": "10/1m" }))),
         ("strict", per_user(json!({ "algorithm": "fixed_window", "limit": 10, "window": "1h" }))),
     ];
-    let mut envoy = Envoy::start(&config(&limits).concurrency(2)).expect("Envoy starts");
+    let envoy = Envoy::start(&config(&limits).concurrency(2)).expect("Envoy starts");
     // All that a flood of one client makes Envoy keep: connections, caches, compiled code.
     flood(envoy.address(), CONNECTIONS, CLIENTS / 10, |_| request("/flooded", "one"));
     let mut offender = RawConnection::open(envoy.address()).expect("Envoy accepts");

@@ -1,6 +1,7 @@
 //! When calls stop waiting for the store, and how the pipe finds out that it is back.
 
 use super::*;
+use crate::breaker::BreakerConfig;
 
 /// Waits for the next probe: its tag, and how long it took to come, in milliseconds.
 fn probe(client: &mut Client) -> (String, u64) {
