@@ -8,6 +8,7 @@ use crate::decision::{Action, DecidedBy, Decision, LimitVerdict, Outcome, Report
 use crate::engine::{Counted, Step};
 use crate::local_call::LocalCall;
 use crate::policy::{FailureMode, Limit, LimitId, Policy, PolicySet};
+use crate::rate_limit_fields::{RateLimitFields, fields};
 use crate::resp::{Reply, push_array_head, push_bulk};
 use crate::script;
 use crate::store::{Refusal, StoreFailure};
@@ -107,36 +108,39 @@ impl Call {
         let Some(policy) = policies.applied(self.policy) else { return self.decided(&[], DecidedBy::Policy) };
         let limits = self.charges_of(policy).map(|(_, limit)| limit);
         let enforced: Vec<&str> = limits.filter(|limit| limit.enforce).map(|limit| limit.label.as_str()).collect();
-        let (action, outcome) = match policy.limits_on_store_failure {
+        let outcome = match policy.limits_on_store_failure {
             FailureMode::Local => return Step::Local(LocalCall::new(self)),
             // Limits that only measure never turn a request away.
-            FailureMode::Deny if !enforced.is_empty() => (answer::unavailable(&enforced), Outcome::Unavailable),
-            FailureMode::Allow | FailureMode::Deny => {
-                (Action::Forward { response_headers: Vec::new() }, Outcome::Allowed)
-            }
+            FailureMode::Deny if !enforced.is_empty() => Outcome::Unavailable,
+            FailureMode::Allow | FailureMode::Deny => Outcome::Allowed,
         };
         let report = self.report(None, outcome, DecidedBy::FailureMode, Vec::new());
-        Step::Decide(Decision { action, report })
+        let action = match outcome {
+            Outcome::Unavailable => answer::unavailable(&policies.custom(report.policy).unavailable, &enforced),
+            _ => Action::Forward { response_headers: Vec::new() },
+        };
+        Step::Decide(Decision::new(action, report))
     }
 
     /// Ends the decision with what each counted limit said.
     pub(crate) fn decided(self, verdicts: &[LimitVerdict], decided_by: DecidedBy) -> Step {
         let policies = Arc::clone(&self.policies);
-        let mode = policies.rate_limit_headers;
         let Some(policy) = policies.applied(self.policy) else {
             let action = Action::Forward { response_headers: Vec::new() };
-            return Step::Decide(Decision { action, report: Report::uncounted(None, Outcome::Allowed) });
+            return Step::Decide(Decision::new(action, Report::uncounted(None, Outcome::Allowed)));
         };
         let (denials, shadow_denials) = denials(policy, verdicts);
         // Of several that wait equally long, the first of the file.
         let denying = denials.iter().rev().max_by_key(|one| one.verdict.retry_us).map(|one| one.limit);
-        let (action, outcome) = match denying {
-            None => (answer::forward(mode, policy, verdicts), Outcome::Allowed),
-            Some(_) => (answer::too_many_requests(mode, policy, verdicts), Outcome::Denied),
-        };
         let denying = denying.and_then(|index| policy.limits.get(index)).map(|limit| limit.id);
+        let outcome = if denying.is_some() { Outcome::Denied } else { Outcome::Allowed };
         let report = self.report(denying, outcome, decided_by, shadow_denials);
-        Step::Decide(Decision { action, report })
+        let RateLimitFields { headers, reset_in_s } = fields(policies.answers.headers, policy, verdicts);
+        let action = match denying {
+            None => Action::Forward { response_headers: headers },
+            Some(_) => answer::too_many_requests(&policies.custom(report.policy).denied, policy, verdicts, headers),
+        };
+        Step::Decide(Decision { action, reset_in_s, report })
     }
 
     fn report(

@@ -1,5 +1,7 @@
 //! What was decided for a request: let it pass or answer it, and who decided why.
 
+use std::borrow::Cow;
+
 use crate::algorithm::Verdict;
 use crate::policy::LimitId;
 
@@ -8,8 +10,17 @@ use crate::policy::LimitId;
 pub struct Decision {
     /// What the host does.
     pub action: Action,
+    /// Seconds until `x-ratelimit-reset`, where that field is wanted: see [`Decision::complete`].
+    pub reset_in_s: Option<u64>,
     /// What metrics, access log and headers say about it.
     pub report: Report,
+}
+
+impl Decision {
+    /// A response that is complete but for what [`Decision::complete`] adds.
+    pub(crate) fn new(action: Action, report: Report) -> Decision {
+        Decision { action, reset_in_s: None, report }
+    }
 }
 
 /// What the host does with the request.
@@ -25,7 +36,7 @@ pub enum Action {
 }
 
 /// A field name in lower case and its value.
-pub type Header = (&'static str, String);
+pub type Header = (Cow<'static, str>, String);
 
 /// An answer for either kind of client.
 #[derive(Clone, Debug, PartialEq)]

@@ -201,14 +201,14 @@ impl Engine {
 
 fn passed(policy: Option<usize>, outcome: Outcome) -> Step {
     let action = Action::Forward { response_headers: Vec::new() };
-    Step::Decide(Decision { action, report: Report::uncounted(policy, outcome) })
+    Step::Decide(Decision::new(action, Report::uncounted(policy, outcome)))
 }
 
 fn blocked(policy: Option<usize>, enforce: bool) -> Step {
     if !enforce {
         return passed(policy, Outcome::ShadowBlocked);
     }
-    Step::Decide(Decision { action: answer::blocked(), report: Report::uncounted(policy, Outcome::Blocked) })
+    Step::Decide(Decision::new(answer::blocked(), Report::uncounted(policy, Outcome::Blocked)))
 }
 
 fn rejected(id: LimitId, action: Action) -> Step {
@@ -219,7 +219,7 @@ fn rejected(id: LimitId, action: Action) -> Step {
         decided_by: DecidedBy::Policy,
         shadow_denials: Vec::new(),
     };
-    Step::Decide(Decision { action, report })
+    Step::Decide(Decision::new(action, report))
 }
 
 struct Lookup<'a> {

@@ -86,7 +86,7 @@
 //! assert_eq!(decision.report.outcome, Outcome::Denied);
 //! let Action::Answer(answer) = decision.action else { panic!("denied requests are answered") };
 //! assert_eq!(answer.status, 429);
-//! assert!(answer.headers.contains(&("retry-after", "2".to_owned())));
+//! assert!(answer.headers.contains(&("retry-after".into(), "2".to_owned())));
 //! # Ok(())
 //! # }
 //! ```
@@ -96,6 +96,7 @@ pub mod algorithm;
 pub mod answer;
 pub mod breaker;
 pub mod call;
+pub mod completion;
 pub mod decision;
 pub mod engine;
 pub mod host_config;
@@ -105,6 +106,7 @@ pub mod local_call;
 pub mod normalize;
 pub mod pipe;
 pub mod policy;
+pub mod rate_limit_fields;
 pub mod resp;
 pub mod route;
 pub mod script;

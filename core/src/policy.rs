@@ -1,6 +1,7 @@
 //! A loaded policy file: every number checked, every name resolved. It cannot fail at request time.
 
 mod access;
+mod answers;
 pub(crate) mod attributes;
 mod combine;
 mod cost;
@@ -16,6 +17,7 @@ mod routes;
 pub mod units;
 
 pub use access::{Access, Exemptions};
+pub use answers::{AnswerRules, Cors, CustomAnswer, CustomAnswers, Origins};
 pub use cost::{Cost, NoNumber};
 pub use overrides::{Condition, Override, ValueMatch};
 
@@ -32,8 +34,10 @@ pub struct PolicySet {
     pub enforce: bool,
     /// How client addresses become networks.
     pub address_prefixes: AddressPrefixes,
-    /// Which rate-limit header fields answers carry.
-    pub rate_limit_headers: HeaderMode,
+    /// How responses look.
+    pub answers: AnswerRules,
+    /// What answers say instead of our own words where their policy says nothing.
+    pub custom: CustomAnswers,
     /// Clients that are turned away, and requests that no limit counts, whatever their policy.
     pub access: Access,
     /// Whether limits count CORS preflights.
@@ -57,6 +61,11 @@ impl PolicySet {
         self.policies.get(index).or_else(combination)
     }
 
+    /// What answers say for the policy at that index of the file.
+    pub(crate) fn custom(&self, policy: Option<usize>) -> &CustomAnswers {
+        policy.and_then(|index| self.policies.get(index)).map_or(&self.custom, |policy| &policy.custom)
+    }
+
     /// Every policy that can apply to a request.
     pub fn all_applied(&self) -> impl Iterator<Item = &Policy> {
         self.policies.iter().chain(&self.combinations)
@@ -78,6 +87,8 @@ pub struct Policy {
     pub preflight_attributes: Vec<Attribute>,
     /// Clients that it turns away, and requests that its limits do not count.
     pub access: Access,
+    /// What its answers say instead of our own words.
+    pub custom: CustomAnswers,
     /// Indices in [`PolicySet::policies`] of what it consists of: itself, or the policies that it combines.
     pub members: Vec<usize>,
 }
@@ -191,6 +202,12 @@ pub enum Preflights {
 pub enum HeaderMode {
     /// `RateLimit: "name";r=…;t=…` (draft-ietf-httpapi-ratelimit-headers 09 to 11).
     Rt,
+    /// `RateLimit: "name";a=…;w=…` (draft 12).
+    Aw,
+    /// `RateLimit: "name";r=…;t=…;a=…;w=…`: readers ignore the parameters that they do not know.
+    Both,
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, the last in seconds of Unix time.
+    Legacy,
     /// None.
     Off,
 }

@@ -85,6 +85,7 @@ fn combine(policies: &[Policy], members: Vec<usize>) -> Policy {
         attributes: attributes::united(parts.iter().map(|part| part.attributes.as_slice())),
         preflight_attributes: attributes::united(parts.iter().map(|part| part.preflight_attributes.as_slice())),
         access: super::Access::default(),
+        custom: super::CustomAnswers::default(),
         members,
     }
 }

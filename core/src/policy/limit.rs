@@ -7,7 +7,7 @@ use super::names::{is_header_name, read as name};
 use super::numbers::{self, KINDS, Kind, Numbers};
 use super::overrides::{self, Base};
 use super::reader::{Members, Place};
-use super::{Access, Cost, Limit, LimitId, MissingKey};
+use super::{Access, Cost, CustomAnswers, Limit, LimitId, MissingKey};
 use crate::identity::{AddressPrefixes, KeyPart, meaning};
 
 /// What the rest of the file means for a limit.
@@ -17,6 +17,7 @@ pub(super) struct Scope<'a> {
     pub options: LoadOptions,
     /// What the file says before its policies do.
     pub access: &'a Access,
+    pub custom: &'a CustomAnswers,
     /// Whether the file enforces at all.
     pub enforce: bool,
 }

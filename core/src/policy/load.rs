@@ -5,7 +5,7 @@ use super::error::PolicyErrors;
 use super::names::{NAME_EXPECTED, is_name, read as name};
 use super::node::{Node, describe_text};
 use super::reader::{Members, Place};
-use super::{FailureMode, HeaderMode, LimitId, Policy, PolicySet, Preflights, access, attributes};
+use super::{CustomAnswers, FailureMode, LimitId, Policy, PolicySet, Preflights, access, answers, attributes};
 use crate::identity::AddressPrefixes;
 use crate::policy::Limit;
 use crate::policy::{limit, routes};
@@ -49,7 +49,7 @@ impl PolicySet {
     }
 }
 
-const FILE_FIELDS: [&str; 11] = [
+const FILE_FIELDS: [&str; 15] = [
     "version",
     "namespace",
     "client_address",
@@ -58,10 +58,15 @@ const FILE_FIELDS: [&str; 11] = [
     "block",
     "preflights",
     "rate_limit_headers",
+    "retry_after_jitter",
+    "cors",
+    "denied",
+    "unavailable",
     "policies",
     "routes",
     "default_policy",
 ];
+const POLICY_FIELDS: [&str; 6] = ["limits", "limits_on_store_failure", "exempt", "block", "denied", "unavailable"];
 /// The most policies in a file and limits in a policy.
 const POLICIES_MAX: usize = 1_000;
 const LIMITS_MAX: usize = 16;
@@ -72,8 +77,8 @@ fn read_file(place: &Place<'_>, options: LoadOptions, errors: &mut PolicyErrors)
     let namespace = file.optional("namespace").map_or(Some("default".to_owned()), |place| name(&place, errors));
     let address_prefixes =
         file.optional("client_address").map_or(Some(AddressPrefixes::default()), |place| read_prefixes(&place, errors));
-    let headers =
-        file.optional("rate_limit_headers").map_or(Some(HeaderMode::Rt), |place| read_header_mode(&place, errors));
+    let answers = answers::read_rules(&file, errors);
+    let custom = answers::read_custom(&file, &CustomAnswers::default(), errors).unwrap_or_default();
     let enforce = file.optional("enforce").map_or(Some(true), |place| place.boolean(errors));
     let access = access::read(&file, errors);
     let preflights = [("exempt", Preflights::Exempt), ("count", Preflights::Count)];
@@ -82,6 +87,7 @@ fn read_file(place: &Place<'_>, options: LoadOptions, errors: &mut PolicyErrors)
     let of_file = access.clone().unwrap_or_default();
     let scope = limit::Scope {
         access: &of_file,
+        custom: &custom,
         enforce: enforce.unwrap_or(true),
         namespace: namespace.as_deref().unwrap_or("default"),
         prefixes: address_prefixes.unwrap_or_default(),
@@ -99,7 +105,8 @@ fn read_file(place: &Place<'_>, options: LoadOptions, errors: &mut PolicyErrors)
         namespace: namespace?,
         enforce: enforce?,
         address_prefixes: address_prefixes?,
-        rate_limit_headers: headers?,
+        answers: answers?,
+        custom,
         routes: Routes::new(routes?),
         default_policy: default_policy.flatten(),
         combinations: names.combined(&policies),
@@ -140,10 +147,6 @@ fn read_prefixes(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Address
     Some(AddressPrefixes { ipv4: ipv4?, ipv6: ipv6? })
 }
 
-fn read_header_mode(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<HeaderMode> {
-    place.choice(errors, &[("rt", HeaderMode::Rt), ("off", HeaderMode::Off)])
-}
-
 fn read_policies(place: &Place<'_>, scope: &limit::Scope<'_>, errors: &mut PolicyErrors) -> Option<Vec<Policy>> {
     let object = place.object(errors, "an object: policies by name")?;
     let members = object.all();
@@ -179,7 +182,8 @@ fn read_policy(
         .optional("limits_on_store_failure")
         .map_or(Some(FailureMode::Local), |place| place.choice(errors, &modes));
     let access = access::read(&object, errors);
-    object.finish(errors, &["limits", "limits_on_store_failure", "exempt", "block"]);
+    let custom = answers::read_custom(&object, scope.custom, errors);
+    object.finish(errors, &POLICY_FIELDS);
     let (limits, access) = (limits?, access?);
     let attributes = attributes::of_policy(&limits, &access, scope.access);
     Some(Policy {
@@ -189,6 +193,7 @@ fn read_policy(
         preflight_attributes: attributes::with_preflight(&attributes),
         attributes,
         access,
+        custom: custom?,
         members: vec![index],
     })
 }

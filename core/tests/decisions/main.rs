@@ -13,6 +13,8 @@ mod answers;
 mod attributes;
 mod charges;
 mod combined;
+mod custom;
+mod fields;
 mod limits;
 mod replies;
 mod support;
