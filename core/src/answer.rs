@@ -2,7 +2,7 @@
 
 use crate::decision::{Action, Answer, GrpcStatus, Header, LimitVerdict};
 use crate::identity::KeyPart;
-use crate::policy::{Cost, CustomAnswer, Policy};
+use crate::policy::{Cost, CustomAnswer, Policy, Rejection};
 use crate::rate_limit_fields::whole_seconds;
 
 /// How long a client should stay away when the store failed and the policy denies: the breaker looks again each second.
@@ -64,24 +64,40 @@ pub fn blocked() -> Action {
     })
 }
 
-/// 400: the request lacks a part of a limit's key.
-pub fn missing_key(part: &KeyPart) -> Action {
-    // Constants and metadata are the operator's; only what the client can mend is named.
+/// 400 or 401: the request lacks a part of a limit's key.
+pub fn missing_key(part: &KeyPart, rejection: Rejection) -> Action {
+    // Only what the client can mend is named; constants and metadata are the operator's.
     let what = match part {
         KeyPart::Header(name) => format!("The request header {name} is required"),
+        KeyPart::Cookie(name) => format!("The cookie {name} is required"),
+        KeyPart::Query(name) => format!("The query parameter {name} is required"),
         _ => "The request lacks an identity".into(),
     };
-    bad_request(what)
+    rejected(rejection, &what)
 }
 
-fn bad_request(what: String) -> Action {
-    Action::Answer(problem_answer("about:blank", &what, 400, &[]))
+/// 400: the path holds a malformed percent code, and no limit applies to what it may mean to the upstream.
+pub fn malformed_path() -> Action {
+    rejected(Rejection::BadRequest, "The path holds a malformed percent code")
+}
+
+fn rejected(rejection: Rejection, what: &str) -> Action {
+    Action::Answer(match rejection {
+        Rejection::BadRequest => problem_answer("about:blank", what, 400, &[]),
+        Rejection::Unauthorized => {
+            let mut answer = problem_answer("about:blank", what, 401, &[]);
+            // RFC 9110 §15.5.2 wants a challenge with each 401.
+            answer.headers.push(("www-authenticate".into(), "Bearer".into()));
+            answer.grpc_status = GrpcStatus::Unauthenticated;
+            answer
+        }
+    })
 }
 
 /// 400: the header that says a request's cost holds no number.
 pub fn illegible_cost(cost: &Cost) -> Action {
     let name = cost.header().unwrap_or_default();
-    bad_request(format!("The request header {name} must be a whole number"))
+    rejected(Rejection::BadRequest, &format!("The request header {name} must be a whole number"))
 }
 
 /// A problem of the client's request, until its gRPC status says something else.

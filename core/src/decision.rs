@@ -64,6 +64,8 @@ pub enum GrpcStatus {
     ResourceExhausted = 8,
     /// 14: the store failed and the policy says deny.
     Unavailable = 14,
+    /// 16: the request lacks a part of a key, and the policy takes that for a missing credential.
+    Unauthenticated = 16,
 }
 
 /// Who decided, and how.
@@ -82,6 +84,11 @@ pub struct Report {
 }
 
 impl Report {
+    /// The request lacks what a limit needs to count it.
+    pub fn rejected(limit: LimitId) -> Report {
+        Report { limit: Some(limit.limit), ..Report::uncounted(Some(limit.policy), Outcome::Rejected) }
+    }
+
     /// Decided without counting.
     pub fn uncounted(policy: Option<usize>, outcome: Outcome) -> Report {
         Report { policy, limit: None, outcome, decided_by: DecidedBy::Policy, shadow_denials: Vec::new() }
@@ -103,7 +110,7 @@ pub enum Outcome {
     ShadowBlocked,
     /// The store failed and the policy says deny: 503.
     Unavailable,
-    /// The request lacks a part of a key: 400.
+    /// The request lacks a part of a key, or its path is malformed: 400, or 401.
     Rejected,
 }
 

@@ -91,11 +91,13 @@
 //! # }
 //! ```
 
+mod access;
 pub mod address_set;
 pub mod algorithm;
 pub mod answer;
 pub mod breaker;
 pub mod call;
+pub mod client_address;
 pub mod completion;
 pub mod decision;
 pub mod engine;
@@ -104,10 +106,13 @@ pub mod identity;
 pub mod local;
 pub mod local_call;
 pub mod normalize;
+pub mod parameters;
 pub mod pipe;
 pub mod policy;
 pub mod rate_limit_fields;
 pub mod resp;
 pub mod route;
 pub mod script;
+pub mod selection;
 pub mod store;
+mod values;

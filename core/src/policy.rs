@@ -6,6 +6,7 @@ pub(crate) mod attributes;
 mod combine;
 mod cost;
 pub mod error;
+mod key;
 mod limit;
 pub mod load;
 pub(crate) mod names;
@@ -13,8 +14,11 @@ pub mod node;
 mod numbers;
 mod overrides;
 pub mod reader;
+mod request;
+mod route_path;
 mod routes;
 pub mod units;
+pub mod warnings;
 
 pub use access::{Access, Exemptions};
 pub use answers::{AnswerRules, Cors, CustomAnswer, CustomAnswers, Origins};
@@ -22,7 +26,9 @@ pub use cost::{Cost, NoNumber};
 pub use overrides::{Condition, Override, ValueMatch};
 
 use crate::algorithm::Algorithm;
+use crate::client_address::AddressSource;
 use crate::identity::{AddressPrefixes, Attribute, KeyPart};
+use crate::normalize::PathRules;
 use crate::route::Routes;
 
 /// Everything one policy file says.
@@ -34,6 +40,10 @@ pub struct PolicySet {
     pub enforce: bool,
     /// How client addresses become networks.
     pub address_prefixes: AddressPrefixes,
+    /// Where client addresses are taken from.
+    pub address_source: AddressSource,
+    /// Which paths are the same.
+    pub path_rules: PathRules,
     /// How responses look.
     pub answers: AnswerRules,
     /// What answers say instead of our own words where their policy says nothing.
@@ -48,8 +58,10 @@ pub struct PolicySet {
     pub policies: Vec<Policy>,
     /// The policies that routes with several of them amount to.
     pub combinations: Vec<Policy>,
-    /// The routes, most specific first.
+    /// The routes.
     pub routes: Routes,
+    /// Whether a route of the gateway may name the policy in its metadata.
+    pub policy_from_route_metadata: bool,
     /// Index of the policy for requests that no route matches; without one they pass unlimited.
     pub default_policy: Option<usize>,
 }
@@ -59,6 +71,11 @@ impl PolicySet {
     pub fn applied(&self, index: usize) -> Option<&Policy> {
         let combination = || self.combinations.get(index.checked_sub(self.policies.len())?);
         self.policies.get(index).or_else(combination)
+    }
+
+    /// Whether the policy at index `policy` of the file is, or is one of, what [`PolicySet::applied`] gives for `applied`.
+    pub(crate) fn applies(&self, applied: usize, policy: usize) -> bool {
+        self.applied(applied).is_some_and(|applied| applied.members.contains(&policy))
     }
 
     /// What answers say for the policy at that index of the file.
@@ -133,10 +150,15 @@ impl Limit {
         override_index.and_then(|index| self.overrides.get(index)).map_or(&self.base, |chosen| &chosen.grant)
     }
 
-    /// The parts of a request that it looks at.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = &KeyPart> {
+    /// Every part of a request that it looks at: those of the key, the one that stands in for a missing one, and those
+    /// that tell which override applies.
+    pub fn parts(&self) -> impl Iterator<Item = &KeyPart> {
+        let fallback = match &self.on_missing_key {
+            MissingKey::Fallback(part) => Some(part),
+            MissingKey::Reject(_) | MissingKey::Skip => None,
+        };
         let conditions = self.overrides.iter().flat_map(|one| &one.when);
-        self.key.iter().chain(conditions.map(|condition| &condition.part))
+        self.key.iter().chain(fallback).chain(conditions.map(|condition| &condition.part))
     }
 
     /// What the host must look up for it.
@@ -180,12 +202,23 @@ pub enum FailureMode {
 }
 
 /// What happens when a request lacks a part of a limit's key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MissingKey {
-    /// Answer 400.
-    Reject,
+    /// Another part, which is none of the key, stands in its place. A request without that one gets 400.
+    Fallback(KeyPart),
+    /// Answer the request.
+    Reject(Rejection),
     /// The limit does not apply to the request.
     Skip,
+}
+
+/// How a request is answered that lacks a part of a limit's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    /// 400
+    BadRequest,
+    /// 401
+    Unauthorized,
 }
 
 /// Whether limits count CORS preflights: OPTIONS requests with `origin` and `access-control-request-method`.

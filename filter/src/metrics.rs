@@ -70,6 +70,7 @@ pub struct Metrics {
     policies: Vec<PolicyMetrics>,
     /// Of requests without a policy: by outcome.
     without_policy: Vec<(Outcome, Metric)>,
+    unknown_policies: Metric,
     answers: Metric,
     latency_us: Option<u32>,
     failures: Vec<(&'static str, Metric)>,
@@ -80,6 +81,7 @@ pub struct Metrics {
     local_overflows: Metric,
     local_contentions: Metric,
     last_log_us: Cell<u64>,
+    last_policy_log_us: Cell<u64>,
 }
 
 struct PolicyMetrics {
@@ -119,6 +121,7 @@ impl Metrics {
         Metrics {
             policies: policies.policies.iter().map(|policy| define_policy(policy, policies, &counters)).collect(),
             without_policy: define_without_policy(policies, &counters),
+            unknown_policies: counters.define("lockkeeper_route_events.event.unknown_policy"),
             answers: store_call("answered"),
             latency_us: host::define_metric(MetricType::Histogram, "lockkeeper_store_latency_us").ok(),
             failures: FAILURE_WORDS.iter().map(|word| (*word, store_call(word))).collect(),
@@ -130,6 +133,7 @@ impl Metrics {
             local_overflows: counters.define("lockkeeper_local_events.event.overflow"),
             local_contentions: counters.define("lockkeeper_local_events.event.contention"),
             last_log_us: Cell::new(0),
+            last_policy_log_us: Cell::new(0),
             counters,
         }
     }
@@ -156,6 +160,15 @@ impl Metrics {
             (Some(limit), Outcome::Denied, _) => limit.denied_by_store.add(1),
             (Some(limit), Outcome::Rejected, _) => limit.rejected.add(1),
             (_, outcome, decided_by) => whole(policy, outcome, decided_by).into_iter().for_each(|metric| metric.add(1)),
+        }
+    }
+
+    /// Counts a request whose Envoy route names a policy that the file does not have, and says so in the log, at most
+    /// once a second.
+    pub fn unknown_policy(&self, name: &str) {
+        self.unknown_policies.add(1);
+        if Metrics::may_log(&self.last_policy_log_us, host::monotonic_us()) {
+            log::warn!("lockkeeper: a route's metadata names the policy {name:?}, which the policy file does not have");
         }
     }
 
@@ -198,15 +211,23 @@ impl Metrics {
     }
 
     fn log_breaker(&self, is_closed: bool, now_us: u64) {
-        const LOG_PAUSE_US: u64 = 1_000_000;
-        if now_us.saturating_sub(self.last_log_us.get()) < LOG_PAUSE_US {
+        if !Metrics::may_log(&self.last_log_us, now_us) {
             return;
         }
-        self.last_log_us.set(now_us);
         match is_closed {
             true => log::warn!("lockkeeper: the store answers again; limits are global"),
             false => log::warn!("lockkeeper: the store does not answer; policies follow their failure mode"),
         }
+    }
+
+    /// Whether a line may be logged: one a second of each kind.
+    fn may_log(last_us: &Cell<u64>, now_us: u64) -> bool {
+        const LOG_PAUSE_US: u64 = 1_000_000;
+        let may = now_us.saturating_sub(last_us.get()) >= LOG_PAUSE_US;
+        if may {
+            last_us.set(now_us);
+        }
+        may
     }
 
     /// Counts requests that shared an overflow entry.
@@ -230,8 +251,8 @@ impl Metrics {
 
 fn define_without_policy(policies: &PolicySet, counters: &Counters) -> Vec<(Outcome, Metric)> {
     let blocks = !policies.access.block.is_empty();
-    let outcomes = [Outcome::Allowed, Outcome::Blocked, Outcome::ShadowBlocked];
-    let possible = outcomes.into_iter().filter(|outcome| blocks || *outcome == Outcome::Allowed);
+    let outcomes = [Outcome::Allowed, Outcome::Rejected, Outcome::Blocked, Outcome::ShadowBlocked];
+    let possible = outcomes.into_iter().filter(|outcome| blocks || !is_block(*outcome));
     possible
         .map(|outcome| (outcome, counters.decision("none", "none", outcome.word(), DecidedBy::Policy.word())))
         .collect()

@@ -5,8 +5,10 @@ use std::rc::Rc;
 
 use lockkeeper_core::completion::Circumstances;
 use lockkeeper_core::decision::{Action as Verdict, Answer, Decision, Header, Report};
+use lockkeeper_core::host_config::HostConfig;
 use lockkeeper_core::identity::Attribute;
 use lockkeeper_core::rate_limit_fields::is_single_valued;
+use lockkeeper_core::selection::{GatewayRoute, Selection};
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
@@ -158,11 +160,9 @@ impl HttpContext for Request {
     fn on_http_request_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
         trap_on_purpose();
         let engine = self.gateway.engine();
-        let needs = engine.line_needs();
-        let line = |needed: bool, name: &str| if needed { text(name) } else { String::new() };
-        let (method, authority) = (line(needs.method, ":method"), line(needs.authority, ":authority"));
-        let selection = engine.select(&method, &authority, &line(needs.target, ":path"));
-        let values: Vec<Option<Vec<u8>>> = engine.attributes(&selection).iter().map(look_up).collect();
+        let selection = select(&self.gateway);
+        let values: Vec<Option<Vec<u8>>> =
+            engine.attributes(&selection).iter().map(|one| look_up(one, &self.gateway)).collect();
         let step = engine.begin(&selection, &values);
         *self.state.borrow_mut() = RequestState::Waiting;
         match self.gateway.begin(step, self.context_id, &self.state) {
@@ -191,23 +191,63 @@ fn add_beside_upstreams(headers: &[Header]) {
     }
 }
 
+/// Finds the policy, reading no more of the request than that takes.
+fn select(gateway: &Gateway) -> Selection {
+    let engine = gateway.engine();
+    let needs = engine.line_needs();
+    let line = |needed: bool, name: &str| if needed { text(name) } else { String::new() };
+    let (method, authority) = (line(needs.method, ":method"), line(needs.authority, ":authority"));
+    let name = needs.route_name.then(|| property_text("xds\0route_name")).flatten();
+    let policy = needs.route_policy.then(|| property_text(ROUTE_POLICY)).flatten();
+    let gateway_route = GatewayRoute { name: name.as_deref(), policy: policy.as_deref() };
+    let selection = engine.select_routed(&method, &authority, &line(needs.target, ":path"), gateway_route);
+    if selection.names_unknown_policy() {
+        gateway.metrics().unknown_policy(policy.as_deref().unwrap_or_default());
+    }
+    let headers = engine.route_headers(&selection);
+    if headers.is_empty() {
+        return selection;
+    }
+    let values: Vec<Option<Vec<u8>>> = headers.iter().map(|one| look_up(one, gateway)).collect();
+    engine.select_by_headers(selection, &values)
+}
+
+/// Where a route of Envoy may name a policy.
+const ROUTE_POLICY: &str = "xds\0route_metadata\0filter_metadata\0lockkeeper\0policy";
+
+/// A property as text; what is there but is no text is the empty one.
+fn property_text(path: &str) -> Option<String> {
+    match host::property(path) {
+        Ok(bytes) => bytes.map(|bytes| String::from_utf8(bytes).unwrap_or_default()),
+        Err(_) => Some(String::new()),
+    }
+}
+
 /// A header as text; bytes that are no UTF-8 become U+FFFD, so that such a request still has a host, path and method.
 fn text(name: &str) -> String {
     let bytes = host::request_header(name).ok().flatten().unwrap_or_default();
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-fn look_up(attribute: &Attribute) -> Option<Vec<u8>> {
+fn look_up(attribute: &Attribute, gateway: &Gateway) -> Option<Vec<u8>> {
     match attribute {
         Attribute::ClientAddress => host::property("source\0address").ok().flatten(),
         // The property joins several lines by a comma; the header call would give the first line alone.
         Attribute::Header(name) => host::property(&format!("request\0headers\0{name}")).ok().flatten(),
-        Attribute::Metadata(path) => host::property(&metadata_path(path)).ok().flatten(),
+        Attribute::Metadata(path) => host::property(&metadata_path(path, gateway.config())).ok().flatten(),
     }
 }
 
-fn metadata_path(path: &[String]) -> String {
-    format!("metadata\0filter_metadata\0{}", path.join("\0"))
+/// The property of a metadata path. `jwt_authn` stands for Envoy's filter of that name and the member in which it keeps
+/// the verified payload.
+fn metadata_path(path: &[String], config: &HostConfig) -> String {
+    let mut property = String::from("metadata\0filter_metadata");
+    let mut steps = path.iter().map(String::as_str).peekable();
+    if steps.next_if_eq(&"jwt_authn").is_some() {
+        property.extend(["\0envoy.filters.http.jwt_authn\0", &config.jwt_payload]);
+    }
+    steps.for_each(|step| property.extend(["\0", step]));
+    property
 }
 
 #[cfg(feature = "trap")]

@@ -5,13 +5,14 @@ use anyhow::Result;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 /// A running link; dropped, it closes all connections.
 pub struct SlowLink {
     server: TcpServer,
     delay_us: Arc<AtomicU64>,
+    target: Arc<Mutex<SocketAddr>>,
 }
 
 impl SlowLink {
@@ -19,8 +20,13 @@ impl SlowLink {
     pub fn start(target: SocketAddr, round_trip: Duration) -> Result<Self> {
         let delay_us = Arc::<AtomicU64>::default();
         let shared = Arc::clone(&delay_us);
-        let server = TcpServer::start(move |client, connections| relay(client, target, connections, &shared))?;
-        let link = Self { server, delay_us };
+        let target = Arc::new(Mutex::new(target));
+        let current = Arc::clone(&target);
+        let server = TcpServer::start(move |client, connections| {
+            let target = *current.lock().expect("no holder panics");
+            relay(client, target, connections, &shared);
+        })?;
+        let link = Self { server, delay_us, target };
         link.set_round_trip(round_trip);
         Ok(link)
     }
@@ -34,6 +40,11 @@ impl SlowLink {
     pub fn set_round_trip(&self, round_trip: Duration) {
         let micros = u64::try_from(round_trip.as_micros() / 2).expect("a round trip is short");
         self.delay_us.store(micros, Ordering::Relaxed);
+    }
+
+    /// Leads new connections elsewhere, as a virtual address does after a failover; open ones stay where they are.
+    pub fn lead_to(&self, target: SocketAddr) {
+        *self.target.lock().expect("no holder panics") = target;
     }
 
     /// Closes all connections; new ones are accepted.

@@ -2,7 +2,7 @@
 
 use lockkeeper_tests::http::Request;
 use lockkeeper_tests::load::{self, Sample, Until};
-use lockkeeper_tests::{Envoy, EnvoyConfig, Redis, SlowLink};
+use lockkeeper_tests::{Envoy, EnvoyConfig, Redis, SlowLink, StepClock};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,13 +22,19 @@ fn policies(by_path: &[(&str, Value)]) -> Value {
     json!({ "version": 1, "policies": policies, "routes": routes })
 }
 
-/// Two gateways with two workers each. The deadline is long: these tests are about counts, on machines under load.
+/// Two gateways with two workers each.
 fn gateways(store: SocketAddr, policies: Value) -> [Envoy; 2] {
+    let config = config(store, policies);
+    [(); 2].map(|()| Envoy::start(&config).expect("Envoy starts"))
+}
+
+/// The deadline is long: these tests are about counts, on machines under load.
+fn config(store: SocketAddr, policies: Value) -> EnvoyConfig {
     let config = EnvoyConfig::shipped().concurrency(2).redis(store).direct_response().without_access_log();
     let mut config = config.policy(policies).host(json!({ "deadline": "5s" }));
     config.listener("lockkeeper_redis")["filter_chains"][0]["filters"][0]["typed_config"]["settings"]["op_timeout"] =
         json!("4s");
-    [(); 2].map(|()| Envoy::start(&config).expect("Envoy starts"))
+    config
 }
 
 /// Sends the requests evenly to both gateways at the same time.
@@ -130,4 +136,21 @@ fn scripts_flushed_every_50_ms_cost_no_request_and_no_count() {
     let unknown: u64 = gateways.iter().map(no_script).sum();
     println!("{unknown} of {REQUESTS} calls found no script and were sent whole");
     assert!(unknown > 0, "no call met a flushed script");
+}
+
+#[test]
+fn a_gateway_whose_clock_is_wrong_neither_gains_nor_grants_anything() {
+    let redis = Redis::start().expect("Redis starts");
+    let limit = json!([{ "name": "all", "algorithm": "token_bucket", "capacity": 4, "refill": "2/1h", "key": ["client_address"] }]);
+    let config = config(redis.address(), policies(&[("api", limit)]));
+    let right = Envoy::start(&config).expect("Envoy starts");
+    let clock = StepClock::build().expect("the clock that steps builds");
+    let wrong = Envoy::start(&clock.of(config)).expect("Envoy starts");
+    let admitted =
+        |envoy: &Envoy, count: usize| (0..count).filter(|_| envoy.client().get("/api").status == 200).count();
+    assert_eq!(admitted(&right, 5), 4);
+    for seconds in [-10, 10, -3_600, 3_600, 86_400] {
+        clock.set(seconds);
+        assert_eq!([admitted(&wrong, 1), admitted(&right, 4)], [0, 0], "a clock {seconds} s off");
+    }
 }

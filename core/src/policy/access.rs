@@ -39,9 +39,13 @@ pub struct Exemptions {
 impl Access {
     /// What the host must look up for it.
     pub(crate) fn attributes(&self) -> impl Iterator<Item = Attribute> {
-        let needs_address = !self.block.is_empty() || !self.exempt.client_addresses.is_empty();
         let headers = self.exempt.headers.iter().map(|(name, _)| Attribute::Header(name.clone()));
-        needs_address.then_some(Attribute::ClientAddress).into_iter().chain(headers)
+        self.needs_address().then_some(Attribute::ClientAddress).into_iter().chain(headers)
+    }
+
+    /// Whether the client's address matters.
+    pub(crate) fn needs_address(&self) -> bool {
+        !self.block.is_empty() || !self.exempt.client_addresses.is_empty()
     }
 }
 
@@ -50,7 +54,7 @@ impl Exemptions {
     pub(crate) fn hold<'v>(
         &self,
         method: &str,
-        address: Option<&[u8]>,
+        address: Option<IpAddr>,
         header: impl Fn(&str) -> Option<&'v [u8]>,
     ) -> bool {
         let has_method = |named: &String| named == method || (method == "HEAD" && named == "GET");

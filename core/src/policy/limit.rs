@@ -3,17 +3,19 @@
 use super::cost;
 use super::error::PolicyErrors;
 use super::load::LoadOptions;
-use super::names::{is_header_name, read as name};
+use super::names::read as name;
 use super::numbers::{self, KINDS, Kind, Numbers};
 use super::overrides::{self, Base};
 use super::reader::{Members, Place};
-use super::{Access, Cost, CustomAnswers, Limit, LimitId, MissingKey};
+use super::{Access, Cost, CustomAnswers, Limit, LimitId, key};
+use crate::client_address::AddressSource;
 use crate::identity::{AddressPrefixes, KeyPart, meaning};
 
 /// What the rest of the file means for a limit.
 pub(super) struct Scope<'a> {
     pub namespace: &'a str,
     pub prefixes: AddressPrefixes,
+    pub source: AddressSource,
     pub options: LoadOptions,
     /// What the file says before its policies do.
     pub access: &'a Access,
@@ -23,7 +25,6 @@ pub(super) struct Scope<'a> {
 }
 
 const COMMON_FIELDS: [&str; 7] = ["name", "algorithm", "key", "on_missing_key", "cost", "overrides", "enforce"];
-const KEY_PARTS_MAX: usize = 8;
 
 /// Reads the limit at `place` of the policy named `policy`; `id` is its place in the file.
 pub(super) fn read(
@@ -45,10 +46,8 @@ pub(super) fn read(
         let base = kind.zip(numbers).map(|(kind, numbers)| Base { kind, numbers, cost: cost_max });
         overrides::read(&place, base, scope, errors)
     });
-    let key = object.required("key", errors, "a list of key parts").and_then(|place| read_key(&place, errors));
-    let missing = [("reject", MissingKey::Reject), ("skip", MissingKey::Skip)];
-    let on_missing_key =
-        object.optional("on_missing_key").map_or(Some(MissingKey::Reject), |place| place.choice(errors, &missing));
+    let key = object.required("key", errors, "a list of key parts").and_then(|place| key::read(&place, errors));
+    let on_missing_key = key::read_on_missing(&object, key.as_deref(), errors);
     let enforce = object.optional("enforce").map_or(Some(true), |place| place.boolean(errors));
     finish(&object, kind, errors);
     let (name, key, base, enforce) = (limit_name?, key?, base?, enforce? && scope.enforce);
@@ -83,48 +82,6 @@ fn finish(object: &Members<'_>, kind: Option<Kind>, errors: &mut PolicyErrors) {
         }
     };
     object.finish(errors, &[&COMMON_FIELDS, own].concat());
-}
-
-fn read_key(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Vec<KeyPart>> {
-    let places = place.list(errors, "a list of key parts such as [\"client_address\"]")?;
-    if places.is_empty() || places.len() > KEY_PARTS_MAX {
-        place
-            .reject(errors, format!("1 to {KEY_PARTS_MAX} key parts; [\"constant:all\"] counts all requests together"));
-    }
-    places.iter().map(|place| read_key_part(place, errors)).collect::<Vec<_>>().into_iter().collect()
-}
-
-fn read_key_part(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<KeyPart> {
-    let expected = "\"client_address\", \"method\", \"host\", \"path\", \"header:NAME\", \"metadata:FILTER.PATH\" or \"constant:TEXT\"";
-    let part = key_part(place.text(errors, expected)?);
-    if part.is_none() {
-        place.reject(errors, expected);
-    }
-    part
-}
-
-/// A key part by its spelling in policy files.
-pub(super) fn key_part(text: &str) -> Option<KeyPart> {
-    match text.split_once(':') {
-        None => match text {
-            "client_address" => Some(KeyPart::ClientAddress),
-            "method" => Some(KeyPart::Method),
-            "host" => Some(KeyPart::Host),
-            "path" => Some(KeyPart::Path),
-            _ => None,
-        },
-        Some(("header", name)) if is_header_name(name) => Some(KeyPart::Header(name.to_ascii_lowercase())),
-        Some(("metadata", path)) => metadata_path(path).map(KeyPart::Metadata),
-        Some(("constant", text)) if !text.is_empty() => Some(KeyPart::Constant(text.to_owned())),
-        Some(_) => None,
-    }
-}
-
-/// `jwt_authn.payload.sub` under the short name of a well-known filter, or with its full name in quotes is not needed:
-/// the first step is the filter's namespace, where `jwt_authn` stands for Envoy's own.
-fn metadata_path(text: &str) -> Option<Vec<String>> {
-    let steps: Vec<String> = text.split('.').map(str::to_owned).collect();
-    (steps.len() >= 2 && steps.iter().all(|step| !step.is_empty())).then_some(steps)
 }
 
 impl Numbers {

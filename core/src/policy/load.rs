@@ -6,9 +6,9 @@ use super::names::{NAME_EXPECTED, is_name, read as name};
 use super::node::{Node, describe_text};
 use super::reader::{Members, Place};
 use super::{CustomAnswers, FailureMode, LimitId, Policy, PolicySet, Preflights, access, answers, attributes};
-use crate::identity::AddressPrefixes;
+use crate::normalize::PathRules;
 use crate::policy::Limit;
-use crate::policy::{limit, routes};
+use crate::policy::{limit, request, routes};
 use crate::route::Routes;
 
 /// What the host adds to a policy file.
@@ -49,10 +49,11 @@ impl PolicySet {
     }
 }
 
-const FILE_FIELDS: [&str; 15] = [
+const FILE_FIELDS: [&str; 17] = [
     "version",
     "namespace",
     "client_address",
+    "paths",
     "enforce",
     "exempt",
     "block",
@@ -64,6 +65,7 @@ const FILE_FIELDS: [&str; 15] = [
     "unavailable",
     "policies",
     "routes",
+    "policy_from_route_metadata",
     "default_policy",
 ];
 const POLICY_FIELDS: [&str; 6] = ["limits", "limits_on_store_failure", "exempt", "block", "denied", "unavailable"];
@@ -75,8 +77,10 @@ fn read_file(place: &Place<'_>, options: LoadOptions, errors: &mut PolicyErrors)
     let file = place.object(errors, "an object: a policy file")?;
     read_version(&file, errors);
     let namespace = file.optional("namespace").map_or(Some("default".to_owned()), |place| name(&place, errors));
-    let address_prefixes =
-        file.optional("client_address").map_or(Some(AddressPrefixes::default()), |place| read_prefixes(&place, errors));
+    let address = file.optional("client_address");
+    let address = address.map_or(Some(Default::default()), |place| request::read_client_address(&place, errors));
+    let path_rules =
+        file.optional("paths").map_or(Some(PathRules::default()), |place| request::read_path_rules(&place, errors));
     let answers = answers::read_rules(&file, errors);
     let custom = answers::read_custom(&file, &CustomAnswers::default(), errors).unwrap_or_default();
     let enforce = file.optional("enforce").map_or(Some(true), |place| place.boolean(errors));
@@ -90,31 +94,40 @@ fn read_file(place: &Place<'_>, options: LoadOptions, errors: &mut PolicyErrors)
         custom: &custom,
         enforce: enforce.unwrap_or(true),
         namespace: namespace.as_deref().unwrap_or("default"),
-        prefixes: address_prefixes.unwrap_or_default(),
+        source: address.unwrap_or_default().0,
+        prefixes: address.unwrap_or_default().1,
         options,
     };
     let policies = file.required("policies", errors, "the policies, by name");
     let names = PolicyNames::new(policies.as_ref().and_then(policy_names));
     let policies = policies.and_then(|place| read_policies(&place, &scope, errors));
-    let routes = file.optional("routes").map_or(Some(Vec::new()), |place| routes::read(&place, &names, errors));
+    let context = routes::Context { policies: &names, rules: path_rules.unwrap_or_default() };
+    let routes = file.optional("routes").map_or(Some(Vec::new()), |place| routes::read(&place, context, errors));
+    let from_metadata = file.optional("policy_from_route_metadata").map_or(Some(false), |place| place.boolean(errors));
     let default_policy =
         file.optional("default_policy").map(|place| routes::policy_index(&place, names.names.as_deref(), errors));
     file.finish(errors, &FILE_FIELDS);
+    let (address_source, address_prefixes) = address?;
     let policies = policies?;
-    Some(PolicySet {
+    let set = PolicySet {
         namespace: namespace?,
         enforce: enforce?,
-        address_prefixes: address_prefixes?,
+        address_prefixes,
+        address_source,
+        path_rules: path_rules?,
         answers: answers?,
         custom,
         routes: Routes::new(routes?),
+        policy_from_route_metadata: from_metadata?,
         default_policy: default_policy.flatten(),
         combinations: names.combined(&policies),
         policies,
-        attributes_without_policy: attributes::without_policy(&of_file),
+        attributes_without_policy: attributes::without_policy(&of_file, address_source),
         access: access?,
         preflights: preflights?,
-    })
+    };
+    routes::note_unknown_parameters(&set, file.path(), errors);
+    Some(set)
 }
 
 fn read_version(file: &Members<'_>, errors: &mut PolicyErrors) {
@@ -130,21 +143,6 @@ fn policy_names<'a>(policies: &Place<'a>) -> Option<Vec<&'a str>> {
         Node::Object(members) => Some(members.iter().map(|(name, _)| name.as_str()).collect()),
         _ => None,
     }
-}
-
-fn read_prefixes(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<AddressPrefixes> {
-    let object = place.object(errors, "an object with ipv4_prefix and ipv6_prefix")?;
-    let defaults = AddressPrefixes::default();
-    let source = object.optional("source").map_or(Some(()), |place| place.choice(errors, &[("host", ())]));
-    let mut prefix = |name: &str, default: u8, max: u64| match object.optional(name) {
-        None => Some(default),
-        Some(place) => place.whole(errors, 0..=max, "").and_then(|bits| u8::try_from(bits).ok()),
-    };
-    let ipv4 = prefix("ipv4_prefix", defaults.ipv4, 32);
-    let ipv6 = prefix("ipv6_prefix", defaults.ipv6, 128);
-    object.finish(errors, &["source", "ipv4_prefix", "ipv6_prefix"]);
-    source?;
-    Some(AddressPrefixes { ipv4: ipv4?, ipv6: ipv6? })
 }
 
 fn read_policies(place: &Place<'_>, scope: &limit::Scope<'_>, errors: &mut PolicyErrors) -> Option<Vec<Policy>> {
@@ -185,7 +183,7 @@ fn read_policy(
     let custom = answers::read_custom(&object, scope.custom, errors);
     object.finish(errors, &POLICY_FIELDS);
     let (limits, access) = (limits?, access?);
-    let attributes = attributes::of_policy(&limits, &access, scope.access);
+    let attributes = attributes::of_policy(&limits, &access, scope);
     Some(Policy {
         name: name.to_owned(),
         limits,

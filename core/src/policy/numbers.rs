@@ -170,7 +170,7 @@ impl Numbers {
 
     /// The numbers for one instance of several. A share too small for a single request of `cost` becomes that cost.
     fn scaled(self, share: f64, cost: u64) -> Numbers {
-        let part = |units: u64| ((units as f64 * share) as u64).max(cost);
+        let part = |units: u64| part(units, share).0.max(cost);
         match self {
             whole if share >= 1.0 => whole,
             // A slower refill by the same share: longer periods lose nothing to rounding, fewer tokens could.
@@ -205,11 +205,20 @@ impl Numbers {
 }
 
 fn scaled_refill(refill: Rate, share: f64) -> Rate {
-    let tokens = (refill.tokens as f64 * share) as u64;
-    if tokens as f64 == refill.tokens as f64 * share {
-        return Rate { tokens: tokens.max(1), period_us: refill.period_us };
+    if let (tokens, true) = part(refill.tokens, share) {
+        return Rate { tokens, period_us: refill.period_us };
     }
     // Whole milliseconds keep the numbers exact for large capacities.
     let period_ms = (refill.period_us as f64 / share / 1_000.0).ceil() as u64;
     Rate { tokens: refill.tokens, period_us: period_ms.saturating_mul(1_000) }
+}
+
+/// The whole units in a share, and whether that is all of it. No double is exactly 0.29: what is off by so little that
+/// it can only come from there is whole.
+fn part(units: u64, share: f64) -> (u64, bool) {
+    let product = units as f64 * share;
+    let nearest = product.round();
+    let is_whole = (product - nearest).abs() <= nearest * 1e-12;
+    let whole = if is_whole { nearest } else { product.floor() };
+    (whole as u64, is_whole)
 }

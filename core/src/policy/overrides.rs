@@ -3,7 +3,8 @@
 
 use super::Grant;
 use super::error::PolicyErrors;
-use super::limit::{Scope, key_part};
+use super::key::key_part;
+use super::limit::Scope;
 use super::numbers::{self, Kind, Numbers};
 use super::reader::{Members, Place};
 use crate::identity::KeyPart;

@@ -1,8 +1,9 @@
 //! Several policies for one route: one decision, all or nothing, and who is reported.
 
 use lockkeeper_core::decision::{Decision, Outcome};
-use lockkeeper_core::engine::{Engine, Selection};
+use lockkeeper_core::engine::Engine;
 use lockkeeper_core::policy::{FailureMode, LimitId};
+use lockkeeper_core::selection::Selection;
 use lockkeeper_core::store::StoreFailure;
 
 use crate::support::*;
@@ -34,7 +35,8 @@ fn login(engine: &Engine, verdicts: &[(bool, u64, u64, u64)]) -> Decision {
 }
 
 fn keys(engine: &Engine, selection: &Selection) -> Vec<String> {
-    let call = call(engine.begin(selection, &[Some(b"v".to_vec())]));
+    let values = vec![Some(b"v".to_vec()); engine.attributes(selection).len()];
+    let call = call(engine.begin(selection, &values));
     call.counted().iter().map(|counted| counted.store_key.clone()).collect()
 }
 
@@ -135,4 +137,17 @@ fn a_missing_part_is_reported_with_its_policy() {
     let rejected = decision(engine.begin(&engine.select("POST", "a", "/login"), &[None]));
     let report = rejected.report;
     assert_eq!((report.outcome, report.policy, report.limit), (Outcome::Rejected, Some(1), Some(0)));
+}
+
+#[test]
+fn a_parameter_of_a_route_with_several_policies_is_known_to_each() {
+    let json = r#"{"version": 1, "policies": {
+        "a": {"limits": [{"name": "l", "algorithm": "fixed_window", "limit": 1, "window": "1s", "key": ["path:id"]}]},
+        "b": {"limits": [{"name": "l", "algorithm": "fixed_window", "limit": 1, "window": "1s", "key": ["method"]}]}},
+        "routes": [{"match": {"path": "/orders/{id}"}, "policies": ["b", "a"]}], "default_policy": "b"}"#;
+    let engine = engine(json);
+    let orders = |id: &str| keys(&engine, &engine.select("GET", "", &format!("/orders/{id}")));
+    assert_eq!(orders("1")[0], orders("2")[0]);
+    assert_ne!(orders("1")[1], orders("2")[1]);
+    assert_eq!(engine.policies().warnings(), [], "both policies are used");
 }

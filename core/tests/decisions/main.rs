@@ -17,4 +17,5 @@ mod custom;
 mod fields;
 mod limits;
 mod replies;
+mod routing;
 mod support;

@@ -37,6 +37,24 @@ fn a_script_that_is_not_cached_is_sent_whole_once_with_the_same_arguments() {
 }
 
 #[test]
+fn a_call_behind_another_upload_names_the_script_by_its_hash_once_more_and_no_more() {
+    let no_script = || Err(StoreFailure::Refused(Refusal::NoScript));
+    let engine = engine_of(&limit("w"), r#", "limits_on_store_failure": "deny""#);
+    let first = call(begin(&engine, &[]));
+    assert!(!first.is_upload());
+    let cached = command(&first, "tag");
+    let first = first.spare_upload();
+    assert_eq!(command(&first, "tag"), cached, "there is no upload to spare yet");
+    let spared = call(first.resume(no_script())).spare_upload();
+    assert!(!spared.is_upload());
+    assert_eq!(command(&spared, "tag"), cached);
+    let whole = call(spared.resume(no_script())).spare_upload();
+    assert!(whole.is_upload(), "the other upload has failed it");
+    assert_eq!(command(&whole, "tag")[0], b"EVAL");
+    assert_eq!(decision(whole.resume(no_script())).report.outcome, Outcome::Unavailable);
+}
+
+#[test]
 fn a_script_sent_whole_decides_like_a_cached_one() {
     let engine = engine_of(&limit("w"), "");
     let whole = call(call(begin(&engine, &[])).resume(Err(StoreFailure::Refused(Refusal::NoScript))));

@@ -111,6 +111,15 @@ pub fn wait_for_the_store(envoy: &Envoy) {
     .expect("limits are global at the start");
 }
 
+/// Waits until the store decides for all workers, under load.
+pub fn wait_for_recovery(envoy: &Envoy) {
+    poll::until("the store decides for all workers", Duration::from_secs(10), || {
+        let samples = load::run(envoy.address(), 8, Until::Requests(100), |_| Request::get(Mode::Deny.path()));
+        samples.iter().all(|sample| decider(Mode::Deny, sample) == Decider::Store).then_some(())
+    })
+    .expect("limits are global again");
+}
+
 /// Loads a gateway that is well, breaks its store in the middle, then mends it.
 pub fn observe(envoy: &Envoy, break_it: impl FnOnce(), mend_it: impl FnOnce()) -> Observed {
     wait_for_the_store(envoy);

@@ -1,7 +1,9 @@
 //! Real Redis, behind `redis_proxy` as shipped, in each kind of trouble.
 
-use crate::observe::{alone, config, observe};
-use lockkeeper_tests::{Envoy, Redis};
+use crate::observe::{alone, config, observe, wait_for_recovery, wait_for_the_store};
+use lockkeeper_tests::{Envoy, EnvoyConfig, Redis, SlowLink};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 /// A Redis and a gateway that uses it.
 fn start() -> (Redis, Envoy) {
@@ -66,4 +68,31 @@ fn redis_busy_with_a_script_that_does_not_end() {
         };
         observe(&envoy, hog, || command(&redis, "SCRIPT KILL")).assert_bounded_outage("busy");
     });
+}
+
+/// The address leads to a new master, and the old one, still alive, becomes its replica.
+fn assert_follows_a_failover(name: &str, config: impl Fn(SocketAddr) -> EnvoyConfig, after: impl Fn(&Redis)) {
+    let _alone = alone();
+    let (old, new) = (Redis::start().expect("Redis starts"), Redis::start().expect("Redis starts"));
+    let link = SlowLink::start(old.address(), Duration::ZERO).expect("a loopback port is free");
+    let envoy = Envoy::start(&config(link.address())).expect("Envoy starts");
+    wait_for_the_store(&envoy);
+    command(&old, &format!("REPLICAOF 127.0.0.1 {}", new.address().port()));
+    link.lead_to(new.address());
+    after(&old);
+    let failover = Instant::now();
+    wait_for_recovery(&envoy);
+    println!("{name}: global {:?} after the failover", failover.elapsed());
+}
+
+#[test]
+fn a_failover_behind_the_same_address_straight() {
+    assert_follows_a_failover("straight", |address| config().straight_to(address), |_| {});
+}
+
+/// `redis_proxy` keeps its connections whatever is answered on them, so the failover must close them, as Sentinel's does.
+#[test]
+fn a_failover_behind_the_same_address_through_redis_proxy() {
+    let close = |old: &Redis| command(old, "CLIENT KILL TYPE normal");
+    assert_follows_a_failover("redis_proxy", |address| config().redis(address), close);
 }

@@ -102,6 +102,45 @@ fn a_store_that_is_loading() {
 }
 
 #[test]
+fn each_error_reply_is_a_failure_with_a_metric_of_its_own() {
+    let _alone = alone();
+    let (stub, envoy) = start_one_worker(Way::Straight);
+    let rows = [
+        ("access", "NOAUTH Authentication required."),
+        ("access", "WRONGPASS invalid username-password pair or user is disabled."),
+        ("busy", "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."),
+        ("cluster_down", "CLUSTERDOWN The cluster is down"),
+        ("loading", "LOADING Redis is loading the dataset in memory"),
+        ("out_of_memory", "OOM command not allowed when used memory > 'maxmemory'."),
+        ("out_of_memory", "ERR Error running script (call to f_4f): @user_script:7: -OOM command not allowed"),
+        ("writes_disabled", "MISCONF Redis is configured to save RDB snapshots"),
+        ("topology", "MOVED 866 127.0.0.1:7001"),
+        ("read_only", "READONLY You can't write against a read only replica."),
+        ("other", "WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ("unknown", "upstream failure"),
+        ("not_sent", "no upstream host"),
+    ];
+    for (outcome, text) in rows {
+        let name = format!("wasmcustom.lockkeeper_store_calls.outcome.{outcome}");
+        let before = envoy.admin().stat(&name);
+        assert_one_failure(&stub, &envoy, text, stub_store::error(text));
+        let counted = || (envoy.admin().stat(&name) > before).then_some(());
+        poll::until(&name, Duration::from_secs(5), counted).unwrap_or_else(|error| panic!("{text}: {error:#}"));
+    }
+}
+
+/// The script is sent whole once; a store that does not know it even then has failed, and is not asked in a loop.
+#[test]
+fn a_second_noscript_is_a_failure() {
+    let _alone = alone();
+    let (stub, envoy) = start_one_worker(Way::Straight);
+    let before = stub.commands();
+    assert_one_failure(&stub, &envoy, "no script", stub_store::error("NOSCRIPT No matching script. Please use EVAL."));
+    let sent = stub.commands() - before;
+    assert!((4..=6).contains(&sent), "two requests in trouble and one after it sent {sent} commands");
+}
+
+#[test]
 fn a_reply_in_any_two_pieces_is_a_reply() {
     let _alone = alone();
     for way in [Way::Straight, Way::RedisProxy] {

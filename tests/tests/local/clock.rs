@@ -2,34 +2,12 @@
 
 use crate::{config, per_user};
 use lockkeeper_tests::http::{Request, Response};
-use lockkeeper_tests::{Envoy, paths, poll};
+use lockkeeper_tests::{Envoy, StepClock, poll};
 use serde_json::json;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const HOUR_SECONDS: i64 = 3_600;
-
-/// Builds the library that steps the clock.
-fn step_clock(directory: &Path) -> PathBuf {
-    let library = directory.join("libstep_clock.so");
-    let source = paths::workspace().join("tests/tests/local/step_clock.rs");
-    let mut rustc = Command::new("rustc");
-    rustc.current_dir(paths::workspace()).args([
-        "--edition",
-        "2024",
-        "--crate-type",
-        "cdylib",
-        "-C",
-        "panic=abort",
-        "-o",
-    ]);
-    let status = rustc.arg(&library).arg(&source).status().expect("rustc runs");
-    assert!(status.success(), "{} does not build", source.display());
-    library
-}
 
 /// A window shorter than the step that has no edge within the next minutes; windows are multiples on the monotonic clock.
 fn window_without_edge() -> &'static str {
@@ -51,12 +29,7 @@ fn wall_clock_step(response: &Response) -> i64 {
 
 #[test]
 fn a_step_of_the_wall_clock_grants_and_takes_nothing() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let step = directory.path().join("step");
-    let file = File::create(&step).expect("the step file can be made");
-    // In place: Envoy has the file mapped.
-    let set_step = |seconds: i64| file.write_all_at(&seconds.to_ne_bytes(), 0).expect("the step can be written");
-    set_step(0);
+    let clock = StepClock::build().expect("the clock that steps builds");
     let window = window_without_edge();
     let limits = [
         ("bucket", json!({ "algorithm": "token_bucket", "capacity": 50, "refill": "1/1m" })),
@@ -65,10 +38,7 @@ fn a_step_of_the_wall_clock_grants_and_takes_nothing() {
         ("counter", json!({ "algorithm": "sliding_window_counter", "limit": 50, "window": window })),
     ]
     .map(|(name, numbers)| (name, per_user(numbers)));
-    let config = config(&limits)
-        .concurrency(2)
-        .environment("LD_PRELOAD", step_clock(directory.path()).to_str().expect("the path is UTF-8"))
-        .environment("STEP_CLOCK_FILE", step.to_str().expect("the path is UTF-8"));
+    let config = clock.of(config(&limits).concurrency(2));
     let envoy = Envoy::start(&config).expect("Envoy starts");
     let send = |name: &str, user: &str| {
         let request = Request::get(&format!("/{name}")).header("x-user", user);
@@ -77,10 +47,10 @@ fn a_step_of_the_wall_clock_grants_and_takes_nothing() {
     for seconds in [HOUR_SECONDS, -HOUR_SECONDS] {
         let user = format!("stepped {seconds}");
         for (name, _) in &limits {
-            set_step(0);
+            clock.set(0);
             let admitted = (0..60).filter(|_| send(name, &user).status == 200).count();
             assert_eq!(admitted, 50, "{name} before the step");
-            set_step(seconds);
+            clock.set(seconds);
             // Envoy writes the date anew every half second.
             let stepped = poll::until("Envoy's clock steps", Duration::from_secs(5), || {
                 let response = send(name, &user);

@@ -27,8 +27,8 @@ pub struct Parked {
 pub enum Happened {
     /// A request was decided.
     Decided { request: usize, decision: Decision },
-    /// A command for a request was written, with this tag.
-    Written { request: usize, tag: String },
+    /// A command for a request was written, with this tag; an upload carries the script.
+    Written { request: usize, tag: String, is_upload: bool },
     /// A request got a script's reply from the pipe.
     Replied { request: usize, reply: Reply },
     /// These bytes go to the store.
@@ -43,7 +43,7 @@ pub struct Gateway {
     engine: Engine,
     pub pipe: Pipe<Parked>,
     pub link: Option<Link>,
-    tick_us: u64,
+    pub tick_us: u64,
     table: Table,
     shared: HashMap<String, (Vec<u8>, u32)>,
     happened: Vec<Happened>,
@@ -65,7 +65,7 @@ impl Gateway {
             engine,
             pipe: Pipe::new(config, seed),
             link: None,
-            tick_us: 0,
+            tick_us: u64::MAX,
             table: Table::new(16, [7; 16]),
             shared: HashMap::new(),
             happened: Vec::new(),
@@ -97,10 +97,14 @@ impl Gateway {
                     let decision = self.decide_locally(&local, now_us);
                     local.resume(&decision)
                 }
-                Step::Call(call) => match self.submit(Parked { request, call, deadline_us }, now_us) {
-                    Ok(()) => return,
-                    Err(parked) => parked.call.resume(Err(StoreFailure::NotSent)),
-                },
+                Step::Call(call) => {
+                    let spares = call.is_upload() && !self.pipe.takes_upload(now_us);
+                    let call = if spares { call.spare_upload() } else { call };
+                    match self.submit(Parked { request, call, deadline_us }, now_us) {
+                        Ok(()) => return,
+                        Err(parked) => parked.call.resume(Err(StoreFailure::NotSent)),
+                    }
+                }
                 other => panic!("{other:?} is no step of these policies"),
             };
         }
@@ -109,7 +113,8 @@ impl Gateway {
     fn submit(&mut self, parked: Parked, now_us: u64) -> Result<(), Parked> {
         let (happened, deadline_us) = (&mut self.happened, parked.deadline_us);
         let write = |parked: &Parked, tag: &str, out: &mut Vec<u8>| {
-            happened.push(Happened::Written { request: parked.request, tag: tag.to_owned() });
+            let (request, is_upload) = (parked.request, parked.call.is_upload());
+            happened.push(Happened::Written { request, tag: tag.to_owned(), is_upload });
             parked.call.write(tag, out);
         };
         self.pipe.submit(parked, now_us, deadline_us, write)
@@ -159,6 +164,9 @@ impl Gateway {
             Connect::Close => self.closed(now_us),
         }
         self.flush(Moment::Flush);
+        if self.pipe.tick_us() > self.tick_us {
+            self.set_tick();
+        }
         self.schedule();
     }
 
@@ -187,11 +195,15 @@ impl Gateway {
         }
     }
 
+    /// Only the tick itself slows down again.
     fn schedule(&mut self) {
-        let tick_us = self.pipe.tick_us();
-        if self.tick_us != tick_us {
-            self.tick_us = tick_us;
-            self.happened.push(Happened::Ticks(tick_us));
+        if self.pipe.tick_us() < self.tick_us {
+            self.set_tick();
         }
+    }
+
+    fn set_tick(&mut self) {
+        self.tick_us = self.pipe.tick_us();
+        self.happened.push(Happened::Ticks(self.tick_us));
     }
 }

@@ -39,7 +39,7 @@ fn whatever_fails_every_request_is_decided_once_in_time_and_by_its_own_reply() {
         }
     });
     println!("{total:#?}");
-    total.assert_everything_happened();
+    total.assert_everything_happened(seeds);
 }
 
 /// Runs every `step`th seed.

@@ -54,11 +54,13 @@ impl Requests {
         self.requests.len() - 1
     }
 
-    pub fn written(&mut self, request: usize, tag: String) {
-        let request = &mut self.requests[request];
-        request.tags.push(tag);
-        self.summary.script_sent_whole += u64::from(request.tags.len() == 2);
-        assert!(request.tags.len() <= 2, "a command and, after NOSCRIPT, one more");
+    pub fn written(&mut self, request: usize, tag: String, is_upload: bool) {
+        let tags = &mut self.requests[request].tags;
+        tags.push(tag);
+        self.summary.script_sent_whole += u64::from(is_upload);
+        self.summary.upload_spared += u64::from(tags.len() == 2 && !is_upload);
+        assert!(is_upload || tags.len() <= 2, "by its hash once, and once more behind an upload");
+        assert!(tags.len() <= 3, "whole once");
     }
 
     /// From now on error replies of the gateway may stand in a neighbour's place.

@@ -29,7 +29,7 @@ impl World {
                 Happened::Decided { request, decision } => {
                     self.requests.decided(request, decision, &self.store, self.now_us);
                 }
-                Happened::Written { request, tag } => self.requests.written(request, tag),
+                Happened::Written { request, tag, is_upload } => self.requests.written(request, tag, is_upload),
                 Happened::Replied { request, reply } => self.requests.replied(request, &reply, &self.store),
                 Happened::Sent(bytes) => self.send_to_store(gateway, bytes),
                 Happened::Opens => self.open(gateway),

@@ -151,7 +151,7 @@ impl World {
         self.gateways[gateway].tick(self.now_us);
         self.follow(gateway);
         if self.schedules[gateway] == schedule {
-            self.after(self.gateways[gateway].pipe.tick_us(), Event::Ticks { gateway, schedule });
+            self.after(self.gateways[gateway].tick_us, Event::Ticks { gateway, schedule });
         }
     }
 

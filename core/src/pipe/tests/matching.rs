@@ -143,6 +143,17 @@ fn half_a_reply_is_not_continued_by_the_next_connection() {
 }
 
 #[test]
+fn of_many_calls_without_a_cached_script_one_in_a_while_uploads_it() {
+    let mut client = Client::open();
+    assert!(client.pipe.takes_upload(client.now_us));
+    client.wait_us(DEADLINE_US - 1);
+    assert!(!client.pipe.takes_upload(client.now_us));
+    client.wait_us(1);
+    assert!(client.pipe.takes_upload(client.now_us), "that upload failed or was lost");
+    assert!(!client.pipe.takes_upload(client.now_us));
+}
+
+#[test]
 fn tags_are_unique_within_a_pipe_and_differ_between_pipes() {
     let mut client = Client::open();
     let mut tags: Vec<String> = (0..50).map(|number| client.call(number)).collect();
