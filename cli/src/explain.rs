@@ -59,8 +59,10 @@ pub struct Normalised {
 /// The policy of the request.
 #[derive(Debug, Serialize)]
 pub struct Applied {
-    /// Its name.
+    /// Its name; names joined by `+` where several policies are combined.
     pub name: String,
+    /// The name that metrics and access logs show when no limit denies.
+    pub logged_as: Option<String>,
     /// `local`, `allow` or `deny`: what happens when the store cannot decide.
     pub on_store_failure: &'static str,
     /// Its limits, in the order of the file.
@@ -70,12 +72,17 @@ pub struct Applied {
 /// A limit of the policy, and whether it counts the request.
 #[derive(Debug, Serialize)]
 pub struct AppliedLimit {
-    /// Its name.
+    /// Its name, with its policy's where two of one name apply.
     pub name: String,
     /// Its algorithm.
     pub algorithm: &'static str,
     /// Its quota as the `RateLimit-Policy` field shows it.
     pub quota: String,
+    /// The place of the override that gives other numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overridden_by: Option<String>,
+    /// Units that the request spends; none when the limit does not count it.
+    pub cost: Option<u64>,
     /// `false`: it only measures.
     pub enforced: bool,
     /// Whose request this is; a part that stands in for a missing one follows it.
@@ -137,9 +144,9 @@ pub fn explain(engine: &Engine, request: &Request, shown: Values) -> Explanation
         let limits = policy.limits.iter().enumerate();
         let limits = limits.map(|(index, limit)| {
             let identity = identity(engine, &selection, &values, limit, shown);
-            applied_limit(limit, identity, counted.iter().find(|one| one.limit == index))
+            applied_limit(engine, limit, identity, counted.iter().find(|one| one.limit == index))
         });
-        applied(policy, limits.collect())
+        applied(engine, policy, limits.collect())
     });
     Explanation {
         request: Normalised {
@@ -149,30 +156,47 @@ pub fn explain(engine: &Engine, request: &Request, shown: Values) -> Explanation
         },
         route: Chosen::of(engine, request, &selection),
         policy: applied,
-        answers: Answers::of(begin),
+        answers: Answers::of(begin, &engine.policies().answers, request.header("origin").as_deref()),
     }
 }
 
-fn applied(policy: &Policy, limits: Vec<AppliedLimit>) -> Applied {
+fn applied(engine: &Engine, policy: &Policy, limits: Vec<AppliedLimit>) -> Applied {
     let on_store_failure = match policy.limits_on_store_failure {
         FailureMode::Allow => "allow",
         FailureMode::Deny => "deny",
         FailureMode::Local => "local",
     };
-    Applied { name: policy.name.clone(), on_store_failure, limits }
+    let reported = policy.reported().and_then(|index| engine.policies().policies.get(index));
+    Applied {
+        name: policy.name.clone(),
+        logged_as: reported.map(|policy| policy.name.clone()),
+        on_store_failure,
+        limits,
+    }
 }
 
-fn applied_limit(limit: &Limit, identity: Vec<IdentityPart>, counted: Option<&Counted>) -> AppliedLimit {
+fn applied_limit(
+    engine: &Engine,
+    limit: &Limit,
+    identity: Vec<IdentityPart>,
+    counted: Option<&Counted>,
+) -> AppliedLimit {
     let is_missing = counted.is_none() && identity.iter().any(|part| !part.present);
     let missing = match limit.on_missing_key {
         MissingKey::Skip => "skip",
         _ if !limit.enforce => "skip",
         MissingKey::Reject(_) | MissingKey::Fallback(_) => "reject",
     };
+    let override_index = counted.and_then(|one| one.override_index);
+    let grant = limit.grant(override_index);
+    let policy = engine.policies().policies.get(limit.id.policy).map_or("", |policy| &policy.name);
+    let place = |index| format!("$.policies.{policy}.limits[{}].overrides[{index}]", limit.id.limit);
     AppliedLimit {
-        name: limit.name.clone(),
-        algorithm: limit.algorithm.name(),
-        quota: limit.policy_item.clone(),
+        name: limit.label.clone(),
+        algorithm: grant.algorithm.name(),
+        quota: format!("\"{}\"{}", limit.label, grant.quota),
+        overridden_by: override_index.map(place),
+        cost: counted.map(|one| one.cost),
         enforced: limit.enforce,
         identity,
         store_key: counted.map(|one| one.store_key.clone()),

@@ -79,7 +79,7 @@ impl Store {
         let now_us = self.now_us()?;
         let mut levels = Vec::new();
         for (counted, charge) in call.counted().iter().zip(call.charges()) {
-            let name = limits.get(counted.limit).map(|limit| limit.name.clone()).unwrap_or_default();
+            let name = limits.get(counted.limit).map(|limit| limit.label.clone()).unwrap_or_default();
             let stored = self.stored(&counted.store_key)?;
             levels.push(level(name, counted.store_key.clone(), &charge, &stored, now_us));
         }

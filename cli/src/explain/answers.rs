@@ -1,9 +1,13 @@
 //! What a client would see: the decision is run against a store that is imagined, first empty, then just used up.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use lockkeeper_core::algorithm::{Charge, State, Verdict, decide};
 use lockkeeper_core::call::Call;
-use lockkeeper_core::decision::Action;
+use lockkeeper_core::completion::Circumstances;
+use lockkeeper_core::decision::{Action, Header};
 use lockkeeper_core::engine::Step;
+use lockkeeper_core::policy::AnswerRules;
 use lockkeeper_core::resp::Reply;
 use lockkeeper_core::store::StoreFailure;
 use serde::Serialize;
@@ -38,6 +42,8 @@ pub struct Denied {
 pub enum Seen {
     /// It is answered.
     Answer {
+        /// What metrics and access logs show.
+        outcome: &'static str,
         /// The HTTP status.
         status: u16,
         /// The fields.
@@ -47,6 +53,8 @@ pub enum Seen {
     },
     /// It passes, and its response gets these fields.
     Forward {
+        /// What metrics and access logs show.
+        outcome: &'static str,
         /// The fields.
         headers: Vec<(String, String)>,
     },
@@ -55,8 +63,11 @@ pub enum Seen {
 }
 
 impl Answers {
-    /// `begin` begins the decision anew each time.
-    pub fn of(begin: impl Fn() -> Step) -> Answers {
+    /// `begin` begins the decision anew each time; `origin` is the request's header of that name.
+    pub fn of(begin: impl Fn() -> Step, rules: &AnswerRules, origin: Option<&str>) -> Answers {
+        let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let circumstances = Circumstances { random: 0, unix_s, origin: origin.map(str::as_bytes) };
+        let seen = |step| seen(step, rules, circumstances);
         Answers {
             first: seen(answered(begin(), 1)),
             denied: first_denied(&begin()).map(|request| Denied { request, seen: seen(answered(begin(), request)) }),
@@ -107,15 +118,15 @@ fn reply(verdicts: &[Verdict]) -> Reply {
     Reply::Array(std::iter::once(Reply::BulkString(b"tag".to_vec())).chain(numbers).collect())
 }
 
-fn seen(step: Step) -> Seen {
-    let Step::Decide(decision) = step else { return Seen::LimitLocally };
-    let owned = |headers: Vec<(&'static str, String)>| {
-        headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Vec<_>>()
-    };
+fn seen(step: Step, rules: &AnswerRules, circumstances: Circumstances<'_>) -> Seen {
+    let Step::Decide(mut decision) = step else { return Seen::LimitLocally };
+    decision.complete(rules, circumstances);
+    let outcome = decision.report.outcome.word();
+    let owned = |headers: Vec<Header>| headers.into_iter().map(|(name, value)| (name.into_owned(), value)).collect();
     match decision.action {
-        Action::Forward { response_headers } => Seen::Forward { headers: owned(response_headers) },
+        Action::Forward { response_headers } => Seen::Forward { outcome, headers: owned(response_headers) },
         Action::Answer(answer) => {
-            Seen::Answer { status: answer.status, headers: owned(answer.headers), body: answer.body }
+            Seen::Answer { outcome, status: answer.status, headers: owned(answer.headers), body: answer.body }
         }
     }
 }

@@ -56,9 +56,18 @@ fn describe_route(text: &mut String, chosen: &Chosen) {
 }
 
 fn describe_limit(text: &mut String, limit: &AppliedLimit) {
-    let measured = if limit.enforced { "" } else { ", only measured" };
+    let mut remarks = String::new();
+    if let Some(cost) = limit.cost.filter(|cost| *cost > 1) {
+        remarks.push_str(&format!(", costs {cost}"));
+    }
+    if let Some(place) = &limit.overridden_by {
+        remarks.push_str(&format!(", by {place}"));
+    }
+    if !limit.enforced {
+        remarks.push_str(", only measured");
+    }
     let name = paint(style::STRONG, &limit.name);
-    let _ = writeln!(text, "  limit {name}: {}, {}{measured}", limit.algorithm, limit.quota);
+    let _ = writeln!(text, "  limit {name}: {}, {}{remarks}", limit.algorithm, limit.quota);
     for part in &limit.identity {
         row(text, "  identity", &described_part(part));
     }
@@ -66,7 +75,7 @@ fn describe_limit(text: &mut String, limit: &AppliedLimit) {
         (Some(key), _) => row(text, "  counted", key),
         (None, Some("reject")) => row(text, "  rejected", "a part of the identity is missing"),
         (None, Some(_)) => row(text, "  skipped", "a part of the identity is missing"),
-        (None, None) => row(text, "  skipped", "another limit rejects the request"),
+        (None, None) => row(text, "  skipped", "the request is answered or exempt before this limit counts"),
     }
 }
 
@@ -94,12 +103,13 @@ fn describe_answers(text: &mut String, answers: &Answers) {
 fn describe_seen(text: &mut String, seen: &Seen) {
     match seen {
         Seen::LimitLocally => text.push_str("  each gateway limits by itself\n"),
-        Seen::Forward { headers } => {
-            text.push_str("  passes\n");
+        Seen::Forward { outcome, headers } => {
+            let remark = if *outcome == "allowed" { String::new() } else { format!(" ({outcome})") };
+            let _ = writeln!(text, "  passes{remark}");
             headers.iter().for_each(|(name, value)| describe_header(text, name, value));
         }
-        Seen::Answer { status, headers, body } => {
-            let _ = writeln!(text, "  answered {status}");
+        Seen::Answer { outcome, status, headers, body } => {
+            let _ = writeln!(text, "  answered {status} ({outcome})");
             headers.iter().for_each(|(name, value)| describe_header(text, name, value));
             let _ = writeln!(text, "    {}", paint(style::FAINT, body));
         }

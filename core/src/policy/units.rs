@@ -25,7 +25,7 @@ pub fn duration_us(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<u64> 
     let expected = "a duration with its unit, from \"1ms\" to \"366d\", such as \"500ms\", \"10s\", \"1m\" or \"24h\"";
     let us = place.node.as_text().and_then(parse_duration_us);
     if us.is_none() {
-        let meant = || suggest::time::duration(place.node, |text| parse_duration_us(text).is_some());
+        let meant = || suggest::time::duration(place.node, is_duration);
         place.reject_for(errors, expected, meant);
     }
     us
@@ -36,10 +36,20 @@ pub fn rate(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Rate> {
     let expected = "a rate of whole tokens per duration, such as \"5/s\", \"100/m\" or \"1/12s\"";
     let parsed = place.node.as_text().and_then(parse_rate);
     if parsed.is_none() {
-        let meant = || suggest::time::rate(place.node, |text| parse_rate(text).is_some());
+        let meant = || suggest::time::rate(place.node, is_rate);
         place.reject_for(errors, expected, meant);
     }
     parsed
+}
+
+/// Whether a text loads as a duration.
+pub(super) fn is_duration(text: &str) -> bool {
+    parse_duration_us(text).is_some()
+}
+
+/// Whether a text loads as a rate.
+pub(super) fn is_rate(text: &str) -> bool {
+    parse_rate(text).is_some()
 }
 
 fn parse_rate(text: &str) -> Option<Rate> {

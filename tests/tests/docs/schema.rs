@@ -13,17 +13,37 @@ use crate::examples::{document, is_json};
 use crate::markdown::{pages, workspace_file};
 
 /// Where in a plugin configuration an unknown field brings out the known ones of an object, and the schema's name of it.
-const OBJECTS: [(&str, &str); 10] = [
+const OBJECTS: [(&str, &str); 19] = [
     (r#"{ "?": 0, "policy": {} }"#, "plugin_configuration"),
     (r#"{ "host": { "?": 0 }, "policy": {} }"#, "host"),
     (r#"{ "host": { "local": { "?": 0 } }, "policy": {} }"#, "host/properties/local"),
     (r#"{ "policy": { "?": 0 } }"#, "policy_file"),
     (r#"{ "policy": { "client_address": { "?": 0 } } }"#, "client_address"),
+    (r#"{ "policy": { "paths": { "?": 0 } } }"#, "policy_file/properties/paths"),
+    (r#"{ "policy": { "cors": { "?": 0 } } }"#, "policy_file/properties/cors"),
+    (r#"{ "policy": { "exempt": { "?": 0 } } }"#, "exempt"),
+    (r#"{ "policy": { "denied": { "?": 0 } } }"#, "denied"),
+    (r#"{ "policy": { "unavailable": { "?": 0 } } }"#, "unavailable"),
     (r#"{ "policy": { "policies": { "p": { "?": 0 } } } }"#, "policy"),
     (r#"{ "policy": { "policies": { "p": { "limits": [ { "?": 0, "algorithm": "token_bucket" } ] } } } }"#, "limit"),
     (r#"{ "policy": { "policies": { "p": { "limits": [ { "?": 0, "algorithm": "fixed_window" } ] } } } }"#, "limit"),
+    (r#"{ "policy": { "policies": { "p": { "limits": [ { "cost": { "?": 0 } } ] } } } }"#, "cost/oneOf/1"),
+    (
+        r#"{ "policy": { "policies": { "p": { "limits": [ { "algorithm": "token_bucket", "capacity": 1, "refill": "1/s",
+        "overrides": [ { "?": 0 } ] } ] } } } }"#,
+        "override",
+    ),
+    (
+        r#"{ "policy": { "policies": { "p": { "limits": [ { "algorithm": "fixed_window", "limit": 1, "window": "1s",
+        "overrides": [ { "?": 0 } ] } ] } } } }"#,
+        "override",
+    ),
     (r#"{ "policy": { "routes": [ { "?": 0 } ] } }"#, "route"),
     (r#"{ "policy": { "routes": [ { "match": { "?": 0 } } ] } }"#, "match"),
+    (
+        r#"{ "policy": { "policies": { "p": { "limits": [ { "on_missing_key": { "?": 0 } } ] } } } }"#,
+        "on_missing_key/oneOf/1",
+    ),
 ];
 
 struct Schema {
