@@ -1,6 +1,8 @@
 //! Where the client's address is taken from: the host, or the entry of `x-forwarded-for` that a trusted proxy wrote.
 
-use crate::identity::{AddressPrefixes, Attribute};
+use std::net::IpAddr;
+
+use crate::identity::{AddressPrefixes, Attribute, parse_address};
 
 /// The header to which each proxy appends the address it was called from.
 pub const FORWARDED_FOR: &str = "x-forwarded-for";
@@ -30,24 +32,29 @@ impl AddressSource {
         }
     }
 
-    /// The client's network, from the host's address and the lines of `x-forwarded-for`. A header that is missing,
-    /// too short, or no address up to the trusted entry leaves the host's address.
+    /// The client's network, from the host's address and the lines of `x-forwarded-for`.
     pub fn network(
         self,
         prefixes: AddressPrefixes,
         host_address: Option<&[u8]>,
         forwarded_for: Option<&[u8]>,
     ) -> Option<String> {
-        let network = |bytes: &[u8]| prefixes.network(std::str::from_utf8(bytes).ok()?);
+        prefixes.network_of(self.address(host_address, forwarded_for)?)
+    }
+
+    /// The client's address. A header that is missing, too short, or no address up to the trusted entry leaves the
+    /// host's address.
+    pub fn address(self, host_address: Option<&[u8]>, forwarded_for: Option<&[u8]>) -> Option<IpAddr> {
+        let address = |bytes: &[u8]| parse_address(std::str::from_utf8(bytes).ok()?);
         let forwarded = match self {
             AddressSource::Host => None,
             AddressSource::ForwardedFor { trusted_hops } => {
                 let entries = forwarded_for.unwrap_or_default().rsplit(|byte| *byte == b',').take(trusted_hops);
-                let networks: Option<Vec<String>> = entries.map(network).collect();
-                networks.filter(|networks| networks.len() == trusted_hops).and_then(|mut networks| networks.pop())
+                let addresses: Option<Vec<IpAddr>> = entries.map(address).collect();
+                addresses.filter(|known| known.len() == trusted_hops).and_then(|mut known| known.pop())
             }
         };
-        forwarded.or_else(|| network(host_address?))
+        forwarded.or_else(|| address(host_address?))
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use crate::access;
+use crate::algorithm::Verdict;
 use crate::answer;
 use crate::call::Call;
-use crate::decision::{Action, DecidedBy, Decision, Outcome, Report};
+use crate::decision::{Action, Decision, LimitVerdict, Outcome, Report};
 use crate::identity::{Attribute, KeyPart};
 use crate::local_call::LocalCall;
-use crate::policy::{MissingKey, Policy, PolicySet, Rejection};
+use crate::policy::{Limit, MissingKey, NoNumber, Policy, PolicySet, Rejection};
 use crate::selection::{GatewayRoute, Selection};
 use crate::values::Values;
 
@@ -53,7 +55,7 @@ impl LineNeeds {
         };
         let routes = &policies.routes;
         LineNeeds {
-            method: routes.need_method() || has_part(|part| *part == KeyPart::Method),
+            method: access::needs_method(policies) || routes.need_method() || has_part(|part| *part == KeyPart::Method),
             authority: routes.need_host() || has_part(|part| *part == KeyPart::Host),
             target: routes.need_path() || has_part(|part| matches!(part, KeyPart::Path | KeyPart::Query(_))),
             route_name: routes.need_route_name(),
@@ -65,10 +67,20 @@ impl LineNeeds {
 /// A limit that counts this request, and the store key it counts under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// Index of the limit in its policy.
+    /// Index of the limit in the policy that applies.
     pub limit: usize,
+    /// Index of the override that applies, if any.
+    pub override_index: Option<usize>,
+    /// Units that the request spends.
+    pub cost: u64,
     /// Its key in the store.
     pub store_key: String,
+}
+
+impl Counted {
+    pub(crate) fn verdict(&self, verdict: Verdict) -> LimitVerdict {
+        LimitVerdict { limit: self.limit, override_index: self.override_index, verdict }
+    }
 }
 
 impl Engine {
@@ -110,51 +122,80 @@ impl Engine {
 
     /// What the host must look up for the request, in this order.
     pub fn attributes(&self, selection: &Selection) -> &[Attribute] {
-        self.policy(selection).map_or(&[], |policy| &policy.attributes)
+        match self.policy(selection) {
+            Some(policy) if access::may_be_preflight(&self.policies, selection) => &policy.preflight_attributes,
+            Some(policy) => &policy.attributes,
+            None => &self.policies.attributes_without_policy,
+        }
     }
 
-    fn policy(&self, selection: &Selection) -> Option<&Policy> {
-        self.policies.policies.get(selection.policy()?)
+    /// The policy that applies to the request, if any.
+    pub fn policy(&self, selection: &Selection) -> Option<&Policy> {
+        self.policies.applied(selection.policy()?)
     }
 
     /// Begins the decision. `values` are those of [`Engine::attributes`], in their order; `None` for what is missing.
     pub fn begin(&self, selection: &Selection, values: &[Option<Vec<u8>>]) -> Step {
-        if selection.escapes() {
-            return rejected(None, None, answer::malformed_path());
+        let attributes = self.attributes(selection);
+        let values = Values { policies: &self.policies, selection, attributes, found: values };
+        let policy = self.policy(selection);
+        if let Some(blocking) = access::blocking(policy, &values) {
+            return blocked(blocking, self.policies.enforce);
         }
-        let (Some(index), Some(policy)) = (selection.policy(), self.policy(selection)) else {
-            return unlimited(None);
-        };
-        let values = Values { policies: &self.policies, selection, attributes: &policy.attributes, found: values };
+        if selection.escapes() && self.policies.enforce {
+            return rejected(Report::uncounted(None, Outcome::Rejected), answer::malformed_path());
+        }
+        let (Some(index), Some(policy)) = (selection.policy(), policy) else { return passed(None, Outcome::Allowed) };
+        let exempting = access::exempting(policy, &values);
+        if exempting.len() == policy.members.len() {
+            return passed(policy.reported(), Outcome::Exempt);
+        }
         let mut counted = Vec::with_capacity(policy.limits.len());
-        for (position, limit) in policy.limits.iter().enumerate() {
-            match (values.store_key(limit), &limit.on_missing_key) {
-                (Ok(store_key), _) => counted.push(Counted { limit: position, store_key }),
-                (Err(_), MissingKey::Skip) => {}
+        let limits = policy.limits.iter().enumerate().filter(|(_, limit)| !exempting.contains(&limit.id.policy));
+        for (position, limit) in limits {
+            match count(position, limit, &values) {
+                Ok(one) => counted.extend(one),
                 // A limit that only measures never turns a request away.
-                (Err(_), _) if !limit.enforce => {}
-                (Err(part), MissingKey::Reject(rejection)) => {
-                    return rejected(Some(index), Some(position), answer::missing_key(part, *rejection));
-                }
-                (Err(part), MissingKey::Fallback(_)) => {
-                    return rejected(Some(index), Some(position), answer::missing_key(part, Rejection::BadRequest));
-                }
+                Err(_) if !limit.enforce => {}
+                Err(answer) => return rejected(Report::rejected(limit.id), answer),
             }
         }
         if counted.is_empty() {
-            return unlimited(Some(index));
+            return passed(policy.reported(), Outcome::Allowed);
         }
         Step::Call(Call::new(Arc::clone(&self.policies), index, counted))
     }
 }
 
-fn unlimited(policy: Option<usize>) -> Step {
-    let action = Action::Forward { response_headers: Vec::new() };
-    Step::Decide(Decision { action, report: Report::unlimited(policy) })
+/// How the limit counts the request: not at all, or under which key and at what cost; or the answer when it cannot.
+fn count(position: usize, limit: &Limit, values: &Values<'_>) -> Result<Option<Counted>, Action> {
+    let store_key = match (values.store_key(limit), &limit.on_missing_key) {
+        (Ok(store_key), _) => store_key,
+        (Err(_), MissingKey::Skip) => return Ok(None),
+        (Err(part), MissingKey::Reject(rejection)) => return Err(answer::missing_key(part, *rejection)),
+        (Err(part), MissingKey::Fallback(_)) => return Err(answer::missing_key(part, Rejection::BadRequest)),
+    };
+    let cost = match values.cost(limit) {
+        Ok(cost) => cost,
+        Err(NoNumber) if !limit.enforce => limit.cost.fallback(),
+        Err(NoNumber) => return Err(answer::illegible_cost(&limit.cost)),
+    };
+    let override_index = values.override_index(limit);
+    Ok(Some(Counted { limit: position, override_index, cost, store_key }))
 }
 
-fn rejected(policy: Option<usize>, limit: Option<usize>, action: Action) -> Step {
-    let report =
-        Report { policy, limit, outcome: Outcome::Rejected, decided_by: DecidedBy::Policy, shadow_denials: Vec::new() };
-    Step::Decide(Decision { action, report })
+fn passed(policy: Option<usize>, outcome: Outcome) -> Step {
+    let action = Action::Forward { response_headers: Vec::new() };
+    Step::Decide(Decision::new(action, Report::uncounted(policy, outcome)))
+}
+
+fn blocked(policy: Option<usize>, enforce: bool) -> Step {
+    if !enforce {
+        return passed(policy, Outcome::ShadowBlocked);
+    }
+    Step::Decide(Decision::new(answer::blocked(), Report::uncounted(policy, Outcome::Blocked)))
+}
+
+fn rejected(report: Report, answer: Action) -> Step {
+    Step::Decide(Decision::new(answer, report))
 }

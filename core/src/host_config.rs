@@ -4,7 +4,7 @@
 use crate::policy::PolicySet;
 use crate::policy::error::PolicyErrors;
 use crate::policy::load::LoadOptions;
-use crate::policy::names::is_header_name;
+use crate::policy::names::header_name;
 use crate::policy::node::Node;
 use crate::policy::reader::Place;
 use crate::policy::units::duration_us;
@@ -94,7 +94,7 @@ fn read_host(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<HostConfig>
     let deadline_us = object.optional("deadline").map_or(Some(defaults.deadline_us), |place| deadline(&place, errors));
     let degraded_header = match object.optional("degraded_header") {
         None => Some(None),
-        Some(place) => header_name(&place, errors).map(Some),
+        Some(place) => header_name(&place, "the name of a response header", errors).map(Some),
     };
     let jwt_payload =
         object.optional("jwt_payload").map_or(Some(defaults.jwt_payload), |place| metadata_member(&place, errors));
@@ -165,14 +165,4 @@ fn metadata_member(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Strin
         return None;
     }
     Some(text.to_owned())
-}
-
-fn header_name(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<String> {
-    let expected = "the name of a response header";
-    let text = place.text(errors, expected)?;
-    if !is_header_name(text) {
-        place.reject(errors, expected);
-        return None;
-    }
-    Some(text.to_ascii_lowercase())
 }

@@ -129,14 +129,21 @@ impl AddressPrefixes {
     /// The network of an address given as text (`192.0.2.1`, `192.0.2.1:80`, `[2001:db8::1]:80`), in one spelling.
     /// IPv4-mapped IPv6 addresses are IPv4. `None` when the text is no address.
     pub fn network(&self, text: &str) -> Option<String> {
-        match parse_address(text.trim())?.to_canonical() {
+        self.network_of(parse_address(text)?)
+    }
+
+    /// The network of an address.
+    pub fn network_of(&self, address: IpAddr) -> Option<String> {
+        match address.to_canonical() {
             IpAddr::V4(address) => Ipv4Net::new(address, self.ipv4).ok().map(|net| net.trunc().to_string()),
             IpAddr::V6(address) => Ipv6Net::new(address, self.ipv6).ok().map(|net| net.trunc().to_string()),
         }
     }
 }
 
-fn parse_address(text: &str) -> Option<IpAddr> {
+/// An address given as text, with or without a port, brackets and zone.
+pub(crate) fn parse_address(text: &str) -> Option<IpAddr> {
+    let text = text.trim();
     let bare = text.strip_prefix('[').map_or(text, |rest| rest.split(']').next().unwrap_or(rest));
     let without_zone = bare.split('%').next().unwrap_or(bare);
     without_zone

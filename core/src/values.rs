@@ -1,10 +1,11 @@
 //! The values of key parts for one request: from its selection, and from what the host looked up.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 use crate::identity::{Attribute, IdentityHasher, KeyPart};
 use crate::parameters;
-use crate::policy::{Limit, MissingKey, PolicySet};
+use crate::policy::{Limit, MissingKey, NoNumber, PolicySet};
 use crate::selection::Selection;
 
 /// What is known of one request.
@@ -63,12 +64,36 @@ impl<'a> Values<'a> {
     }
 
     fn client_network(&self) -> Option<String> {
-        let address = self.attribute(|asked| *asked == Attribute::ClientAddress);
-        let forwarded_for = self.header(crate::client_address::FORWARDED_FOR);
-        self.policies.address_source.network(self.policies.address_prefixes, address, forwarded_for)
+        self.policies.address_prefixes.network_of(self.client_address()?)
     }
 
-    fn header(&self, name: &str) -> Option<&'a [u8]> {
+    /// The client's address, whole.
+    pub fn client_address(&self) -> Option<IpAddr> {
+        let address = self.attribute(|asked| *asked == Attribute::ClientAddress);
+        self.policies.address_source.address(address, self.header(crate::client_address::FORWARDED_FOR))
+    }
+
+    /// What the request costs the limit.
+    pub fn cost(&self, limit: &Limit) -> Result<u64, NoNumber> {
+        limit.cost.read(limit.cost.header().and_then(|name| self.header(name)))
+    }
+
+    /// The first override whose conditions all hold. A part that conditions name one after the other is looked up once.
+    pub fn override_index(&self, limit: &Limit) -> Option<usize> {
+        let mut last: Option<(&KeyPart, Option<Cow<'_, [u8]>>)> = None;
+        limit.overrides.iter().position(|one| {
+            one.when.iter().all(|condition| {
+                if last.as_ref().is_none_or(|(part, _)| **part != condition.part) {
+                    last = Some((&condition.part, self.value(&condition.part)));
+                }
+                let value = last.as_ref().and_then(|(_, value)| value.as_deref());
+                value.is_some_and(|value| condition.value.matches(value))
+            })
+        })
+    }
+
+    /// A header that was looked up.
+    pub fn header(&self, name: &str) -> Option<&'a [u8]> {
         self.attribute(|asked| matches!(asked, Attribute::Header(known) if known == name))
     }
 

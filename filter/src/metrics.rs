@@ -68,8 +68,8 @@ impl Counters {
 pub struct Metrics {
     counters: Counters,
     policies: Vec<PolicyMetrics>,
-    unlimited: Metric,
-    malformed: Metric,
+    /// Of requests without a policy: by outcome.
+    without_policy: Vec<(Outcome, Metric)>,
     unknown_policies: Metric,
     answers: Metric,
     latency_us: Option<u32>,
@@ -119,9 +119,8 @@ impl Metrics {
         let counters = Counters::default();
         let store_call = |word: &str| counters.define(&format!("lockkeeper_store_calls.outcome.{word}"));
         Metrics {
-            policies: policies.policies.iter().map(|policy| define_policy(policy, &counters)).collect(),
-            unlimited: counters.decision("none", "none", Outcome::Allowed.word(), DecidedBy::Policy.word()),
-            malformed: counters.decision("none", "none", Outcome::Rejected.word(), DecidedBy::Policy.word()),
+            policies: policies.policies.iter().map(|policy| define_policy(policy, policies, &counters)).collect(),
+            without_policy: define_without_policy(policies, &counters),
             unknown_policies: counters.define("lockkeeper_route_events.event.unknown_policy"),
             answers: store_call("answered"),
             latency_us: host::define_metric(MetricType::Histogram, "lockkeeper_store_latency_us").ok(),
@@ -147,14 +146,13 @@ impl Metrics {
     /// Counts one decision.
     pub fn decision(&self, report: &Report) {
         let Some(policy) = report.policy.and_then(|index| self.policies.get(index)) else {
-            match report.outcome {
-                Outcome::Rejected => self.malformed.add(1),
-                _ => self.unlimited.add(1),
-            }
+            let metric = self.without_policy.iter().find(|(outcome, _)| *outcome == report.outcome);
+            metric.into_iter().for_each(|(_, metric)| metric.add(1));
             return;
         };
-        for limit in report.shadow_denials.iter().filter_map(|index| policy.limits.get(*index)) {
-            limit.shadow_denied.add(1);
+        for id in &report.shadow_denials {
+            let limit = self.policies.get(id.policy).and_then(|policy| policy.limits.get(id.limit));
+            limit.into_iter().for_each(|limit| limit.shadow_denied.add(1));
         }
         let limit = report.limit.and_then(|index| policy.limits.get(index));
         match (limit, report.outcome, report.decided_by) {
@@ -251,7 +249,19 @@ impl Metrics {
     }
 }
 
-fn define_policy(policy: &Policy, counters: &Counters) -> PolicyMetrics {
+fn define_without_policy(policies: &PolicySet, counters: &Counters) -> Vec<(Outcome, Metric)> {
+    let blocks = !policies.access.block.is_empty();
+    let outcomes = [Outcome::Allowed, Outcome::Rejected, Outcome::Blocked, Outcome::ShadowBlocked];
+    let possible = outcomes.into_iter().filter(|outcome| blocks || !is_block(*outcome));
+    possible
+        .map(|outcome| (outcome, counters.decision("none", "none", outcome.word(), DecidedBy::Policy.word())))
+        .collect()
+}
+
+fn define_policy(policy: &Policy, policies: &PolicySet, counters: &Counters) -> PolicyMetrics {
+    let blocks = !policy.access.block.is_empty() || !policies.access.block.is_empty();
+    let possible = |outcome, by| possible(outcome, by) && (blocks || !is_block(outcome));
+
     let metric = |limit: &str, outcome: &str, by: DecidedBy| counters.decision(&policy.name, limit, outcome, by.word());
     let pairs = Outcome::ALL.iter().flat_map(|outcome| DecidedBy::ALL.iter().map(move |by| (outcome, by)));
     let whole = pairs.map(|(outcome, by)| possible(*outcome, *by).then(|| metric("all", outcome.word(), *by)));
@@ -266,7 +276,16 @@ fn define_policy(policy: &Policy, counters: &Counters) -> PolicyMetrics {
 
 /// Denials and rejections have their limit; what remains is defined for the policy as a whole.
 fn possible(outcome: Outcome, decided_by: DecidedBy) -> bool {
-    matches!((outcome, decided_by), (Outcome::Allowed, _) | (Outcome::Unavailable, DecidedBy::FailureMode))
+    match outcome {
+        Outcome::Allowed => true,
+        Outcome::Unavailable => decided_by == DecidedBy::FailureMode,
+        Outcome::Blocked | Outcome::Exempt | Outcome::ShadowBlocked => decided_by == DecidedBy::Policy,
+        Outcome::Denied | Outcome::Rejected => false,
+    }
+}
+
+fn is_block(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Blocked | Outcome::ShadowBlocked)
 }
 
 fn whole(policy: &PolicyMetrics, outcome: Outcome, decided_by: DecidedBy) -> Option<&Metric> {

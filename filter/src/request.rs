@@ -3,9 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use lockkeeper_core::completion::Circumstances;
 use lockkeeper_core::decision::{Action as Verdict, Answer, Decision, Header, Report};
 use lockkeeper_core::host_config::HostConfig;
 use lockkeeper_core::identity::Attribute;
+use lockkeeper_core::rate_limit_fields::is_single_valued;
 use lockkeeper_core::selection::{GatewayRoute, Selection};
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
@@ -52,8 +54,9 @@ impl RequestState {
 }
 
 /// Carries out a decision in the request's own context: records it, and answers if it says so.
-fn decide(request: &RefCell<RequestState>, decision: Decision, gateway: &Gateway) -> Action {
-    let Decision { action, report } = decision;
+fn decide(request: &RefCell<RequestState>, mut decision: Decision, gateway: &Gateway) -> Action {
+    complete(&mut decision, gateway);
+    let Decision { action, report, .. } = decision;
     gateway.metrics().decision(&report);
     record(&report, gateway);
     let degraded = report.decided_by.is_degraded().then(|| report.decided_by.word());
@@ -68,6 +71,16 @@ fn decide(request: &RefCell<RequestState>, decision: Decision, gateway: &Gateway
             Action::Pause
         }
     }
+}
+
+/// Tells the decision what only the host knows, where that matters.
+fn complete(decision: &mut Decision, gateway: &Gateway) {
+    let rules = &gateway.engine().policies().answers;
+    let needs = decision.needs(rules);
+    let origin = needs.origin.then(|| host::request_header("origin").ok().flatten()).flatten();
+    let random = if needs.random { host::random_bytes().map_or(0, u64::from_le_bytes) } else { 0 };
+    let unix_s = if needs.unix_s { host::unix_s() } else { 0 };
+    decision.complete(rules, Circumstances { random, unix_s, origin: origin.as_deref() });
 }
 
 /// Writes the decision where access logs and later filters find it.
@@ -88,7 +101,7 @@ fn record(report: &Report, gateway: &Gateway) {
 
 fn send(answer: &Answer, degraded: Option<(&str, &str)>, report: &Report) {
     let details = format!("lockkeeper_{}", report.outcome.word());
-    let mut headers: Vec<(&str, &str)> = answer.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let mut headers: Vec<(&str, &str)> = answer.headers.iter().map(|(name, value)| (&**name, value.as_str())).collect();
     headers.extend(degraded);
     let http = LocalResponse {
         status: u32::from(answer.status),
@@ -160,14 +173,21 @@ impl HttpContext for Request {
 
     fn on_http_response_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
         if let RequestState::Forwarded { headers, degraded } = &*self.state.borrow() {
-            for (name, value) in headers {
-                let _ = host::add_response_header(name, value);
-            }
+            add_beside_upstreams(headers);
             if let Some((name, decider)) = self.gateway.config().degraded_header.as_deref().zip(*degraded) {
                 let _ = host::set_response_header(name, decider);
             }
         }
         Action::Continue
+    }
+}
+
+/// Adds fields to the response. Of those that may occur only once, the upstream's own stay and ours are left out.
+fn add_beside_upstreams(headers: &[Header]) {
+    let is_there = |name: &str| host::response_header(name).ok().flatten().is_some();
+    let is_told = headers.iter().any(|(name, _)| is_single_valued(name) && is_there(name));
+    for (name, value) in headers.iter().filter(|(name, _)| !(is_told && is_single_valued(name))) {
+        let _ = host::add_response_header(name, value);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::PolicySet;
+use super::combine::PolicyNames;
 use super::error::PolicyErrors;
 use super::names::{is_header_name, is_host, is_name};
 use super::node::Node;
@@ -21,7 +22,7 @@ const MATCH_FIELDS: [&str; 5] = ["host", "path", "methods", "headers", "route_na
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
     /// The names they may use, when those are known.
-    pub policies: Option<&'a [&'a str]>,
+    pub policies: &'a PolicyNames<'a>,
     pub rules: PathRules,
 }
 
@@ -41,10 +42,8 @@ fn read_route(place: &Place<'_>, context: Context<'_>, errors: &mut PolicyErrors
     let matching = object
         .required("match", errors, "an object with host, path, methods, headers or route_name")
         .and_then(|place| read_match(&place, context.rules, errors));
-    let policy = object
-        .required("policy", errors, "the name of a policy")
-        .and_then(|place| policy_index(&place, context.policies, errors));
-    object.finish(errors, &["match", "policy"]);
+    let policy = context.policies.read(&object, errors);
+    object.finish(errors, &["match", "policy", "policies"]);
     Some(Route { policy: policy?, ..matching? })
 }
 
@@ -83,12 +82,12 @@ pub(super) fn note_unknown_parameters(policies: &PolicySet, path: &str, errors: 
 }
 
 fn has_parameter(policies: &PolicySet, policy: usize, name: &str) -> bool {
-    let mut routes = policies.routes.all().iter().filter(|route| route.policy == policy);
+    let mut routes = policies.routes.all().iter().filter(|route| policies.applies(route.policy, policy));
     routes.any(|route| route.path.parameters().any(|known| known == name))
 }
 
 fn parameters_expected(policies: &PolicySet, policy: usize, name: &str) -> String {
-    let routes = policies.routes.all().iter().enumerate().filter(|(_, route)| route.policy == policy);
+    let routes = policies.routes.all().iter().enumerate().filter(|(_, route)| policies.applies(route.policy, policy));
     let shown: Vec<String> = routes
         .take(NAMES_OFFERED_MAX)
         .map(|(index, route)| format!("$.routes[{index}] is {}", route.path.text()))
@@ -196,7 +195,8 @@ fn read_host(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<HostMatch> 
     Some(if suffix { HostMatch::Suffix(format!(".{name}")) } else { HostMatch::Exact(name) })
 }
 
-fn read_methods(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Vec<String>> {
+/// Reads a list of methods.
+pub(super) fn read_methods(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Vec<String>> {
     let places = place.list(errors, "a list of methods such as [\"GET\", \"POST\"]")?;
     if places.is_empty() {
         place.reject(errors, "at least one method; leave the field out for all of them");

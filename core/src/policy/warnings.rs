@@ -41,15 +41,16 @@ impl PolicySet {
     fn is_used(&self, policy: usize) -> bool {
         self.policy_from_route_metadata
             || self.default_policy == Some(policy)
-            || self.routes.all().iter().any(|route| route.policy == policy)
+            || self.routes.all().iter().any(|route| self.applies(route.policy, policy))
     }
 
     fn warn_of_missing_parameters(&self, index: usize, policy: &Policy, warn: &mut impl FnMut(String, String)) {
         for (position, limit) in policy.limits.iter().enumerate() {
             for name in limit.parts().filter_map(path_parameter) {
                 let path = format!("$.policies.{}.limits[{position}].key", policy.name);
-                let lacks =
-                    |route: &Route| route.policy == index && !route.path.parameters().any(|known| known == name);
+                let lacks = |route: &Route| {
+                    self.applies(route.policy, index) && !route.path.parameters().any(|known| known == name)
+                };
                 if let Some(route) = self.routes.all().iter().position(lacks) {
                     warn(path, format!("names path:{name}, which $.routes[{route}] of the same policy does not have"));
                 } else if self.default_policy == Some(index) {

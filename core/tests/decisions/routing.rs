@@ -52,7 +52,11 @@ fn a_route_with_headers_is_chosen_by_their_values_and_only_its_requests_are_look
 #[test]
 fn the_gateways_route_may_choose_by_its_name_or_name_the_policy() {
     let routes = r#"{"match": {"route_name": "checkout"}, "policy": "a"}, {"match": {"path": "/x"}, "policy": "b"}"#;
-    let engine = routed(&["a", "b", "c"], routes, r#", "policy_from_route_metadata": true, "default_policy": "c""#);
+    let engine = routed(
+        &["a", "b", "c"],
+        routes,
+        r#", "preflights": "count", "policy_from_route_metadata": true, "default_policy": "c""#,
+    );
     let needs = engine.line_needs();
     assert!(needs.route_name && needs.route_policy && needs.target && !needs.authority && !needs.method, "{needs:?}");
     let rows = [
@@ -73,7 +77,7 @@ fn the_gateways_route_may_choose_by_its_name_or_name_the_policy() {
 
 #[test]
 fn a_line_that_no_policy_needs_is_not_asked_for() {
-    let needs = routed(&["a"], "", r#", "default_policy": "a""#).line_needs();
+    let needs = routed(&["a"], "", r#", "preflights": "count", "default_policy": "a""#).line_needs();
     assert!(!(needs.method || needs.authority || needs.target || needs.route_name || needs.route_policy), "{needs:?}");
     let by_query = limit("q").replace(r#""key""#, r#""on_missing_key": {"fallback": "query:k"}, "key""#);
     assert!(engine_of(&by_query, "").line_needs().target);
