@@ -1,105 +1,119 @@
-//! The answers clients get: 429, 503 and 400 as problem details (RFC 9457), and the rate-limit fields
-//! (draft-ietf-httpapi-ratelimit-headers 09 to 11).
+//! The answers clients get: 429, 503, 403 and 400, as problem details (RFC 9457) unless the policy words them itself.
 
 use crate::decision::{Action, Answer, GrpcStatus, Header, LimitVerdict};
 use crate::identity::KeyPart;
-use crate::policy::{HeaderMode, Policy};
+use crate::policy::{Cost, CustomAnswer, Policy, Rejection};
+use crate::rate_limit_fields::whole_seconds;
 
 /// How long a client should stay away when the store failed and the policy denies: the breaker looks again each second.
 const UNAVAILABLE_RETRY_AFTER_S: u64 = 1;
 
-/// Lets the request pass with the fields of the limits that were counted.
-pub fn forward(mode: HeaderMode, policy: &Policy, verdicts: &[LimitVerdict]) -> Action {
-    Action::Forward { response_headers: rate_limit_headers(mode, policy, verdicts) }
-}
-
-/// 429: at least one enforced limit denies.
-pub fn too_many_requests(mode: HeaderMode, policy: &Policy, verdicts: &[LimitVerdict]) -> Action {
-    let denying: Vec<&LimitVerdict> = enforced(policy, verdicts).filter(|one| !one.verdict.admitted).collect();
-    let retry_us = denying.iter().map(|one| one.verdict.retry_us).max().unwrap_or(0);
-    let names: Vec<&str> =
-        denying.iter().filter_map(|one| policy.limits.get(one.limit)).map(|limit| limit.name.as_str()).collect();
-    let mut headers = problem_headers();
-    headers.push(("retry-after", whole_seconds(retry_us).max(1).to_string()));
-    headers.extend(rate_limit_headers(mode, policy, verdicts));
-    Action::Answer(Answer {
-        status: 429,
-        headers,
-        body: problem(
-            "https://iana.org/assignments/http-problem-types#quota-exceeded",
-            "Too many requests",
-            429,
-            &names,
-        ),
+/// 429: at least one enforced limit denies. `fields` tell what is left.
+pub fn too_many_requests(
+    custom: &CustomAnswer,
+    policy: &Policy,
+    verdicts: &[LimitVerdict],
+    fields: Vec<Header>,
+) -> Action {
+    let limits = verdicts.iter().filter_map(|one| Some((policy.limits.get(one.limit)?, &one.verdict)));
+    let denying: Vec<_> = limits.filter(|(limit, verdict)| limit.enforce && !verdict.admitted).collect();
+    let retry_us = denying.iter().map(|(_, verdict)| verdict.retry_us).max().unwrap_or(0);
+    let names: Vec<&str> = denying.iter().map(|(limit, _)| limit.label.as_str()).collect();
+    let kind = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+    let mut answer = Answer {
         grpc_status: GrpcStatus::ResourceExhausted,
         grpc_message: format!("rate limit exceeded: {}", names.join(", ")),
-    })
+        ..problem_answer(kind, "Too many requests", custom.status.unwrap_or(429), &names)
+    };
+    answer.headers.push(("retry-after".into(), whole_seconds(retry_us).max(1).to_string()));
+    answer.headers.extend(fields);
+    Action::Answer(worded(answer, custom))
 }
 
 /// 503: the store failed and the policy says deny. `limits` names those that could not be checked.
-pub fn unavailable(limits: &[&str]) -> Action {
-    let mut headers = problem_headers();
-    headers.push(("retry-after", UNAVAILABLE_RETRY_AFTER_S.to_string()));
+pub fn unavailable(custom: &CustomAnswer, limits: &[&str]) -> Action {
     let kind = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
-    Action::Answer(Answer {
-        status: 503,
-        headers,
-        body: problem(kind, "Rate limits cannot be checked at the moment", 503, limits),
+    let title = "Rate limits cannot be checked at the moment";
+    let mut answer = Answer {
         grpc_status: GrpcStatus::Unavailable,
-        grpc_message: "rate limits cannot be checked at the moment".into(),
+        grpc_message: title.to_lowercase(),
+        ..problem_answer(kind, title, custom.status.unwrap_or(503), limits)
+    };
+    answer.headers.push(("retry-after".into(), UNAVAILABLE_RETRY_AFTER_S.to_string()));
+    Action::Answer(worded(answer, custom))
+}
+
+/// The answer in the policy's own words, where it has some.
+fn worded(mut answer: Answer, custom: &CustomAnswer) -> Answer {
+    if let Some((content_type, body)) = &custom.body {
+        answer.body.clone_from(body);
+        let own = answer.headers.iter_mut().find(|(name, _)| name == "content-type");
+        own.into_iter().for_each(|(_, value)| value.clone_from(content_type));
+    }
+    answer.headers.extend(custom.headers.iter().cloned());
+    answer.grpc_status = custom.grpc_status.unwrap_or(answer.grpc_status);
+    answer
+}
+
+/// 403: the client is on a block list.
+pub fn blocked() -> Action {
+    Action::Answer(Answer {
+        grpc_status: GrpcStatus::PermissionDenied,
+        grpc_message: "forbidden".into(),
+        ..problem_answer("about:blank", "Forbidden", 403, &[])
     })
 }
 
-/// 400: the request lacks a part of a limit's key.
-pub fn missing_key(part: &KeyPart) -> Action {
-    // Constants and metadata are the operator's; only what the client can mend is named.
+/// 400 or 401: the request lacks a part of a limit's key.
+pub fn missing_key(part: &KeyPart, rejection: Rejection) -> Action {
+    // Only what the client can mend is named; constants and metadata are the operator's.
     let what = match part {
         KeyPart::Header(name) => format!("The request header {name} is required"),
+        KeyPart::Cookie(name) => format!("The cookie {name} is required"),
+        KeyPart::Query(name) => format!("The query parameter {name} is required"),
         _ => "The request lacks an identity".into(),
     };
-    Action::Answer(Answer {
-        status: 400,
-        headers: problem_headers(),
-        body: problem("about:blank", &what, 400, &[]),
-        grpc_status: GrpcStatus::InvalidArgument,
-        grpc_message: what,
+    rejected(rejection, &what)
+}
+
+/// 400: the path holds a malformed percent code, and no limit applies to what it may mean to the upstream.
+pub fn malformed_path() -> Action {
+    rejected(Rejection::BadRequest, "The path holds a malformed percent code")
+}
+
+fn rejected(rejection: Rejection, what: &str) -> Action {
+    Action::Answer(match rejection {
+        Rejection::BadRequest => problem_answer("about:blank", what, 400, &[]),
+        Rejection::Unauthorized => {
+            let mut answer = problem_answer("about:blank", what, 401, &[]);
+            // RFC 9110 §15.5.2 wants a challenge with each 401.
+            answer.headers.push(("www-authenticate".into(), "Bearer".into()));
+            answer.grpc_status = GrpcStatus::Unauthenticated;
+            answer
+        }
     })
 }
 
-fn problem_headers() -> Vec<Header> {
-    vec![("content-type", "application/problem+json".into()), ("cache-control", "no-store".into())]
+/// 400: the header that says a request's cost holds no number.
+pub fn illegible_cost(cost: &Cost) -> Action {
+    let name = cost.header().unwrap_or_default();
+    rejected(Rejection::BadRequest, &format!("The request header {name} must be a whole number"))
 }
 
-fn problem(kind: &str, title: &str, status: u16, violated: &[&str]) -> String {
+/// A problem of the client's request, until its gRPC status says something else.
+fn problem_answer(kind: &str, title: &str, status: u16, violated: &[&str]) -> Answer {
     let mut problem = serde_json::json!({ "type": kind, "title": title, "status": status });
     if let (Some(object), false) = (problem.as_object_mut(), violated.is_empty()) {
         object.insert("violated-policies".into(), violated.iter().copied().collect());
     }
-    problem.to_string()
-}
-
-fn rate_limit_headers(mode: HeaderMode, policy: &Policy, verdicts: &[LimitVerdict]) -> Vec<Header> {
-    if mode == HeaderMode::Off || enforced(policy, verdicts).next().is_none() {
-        return Vec::new();
+    Answer {
+        status,
+        headers: vec![
+            ("content-type".into(), "application/problem+json".into()),
+            ("cache-control".into(), "no-store".into()),
+        ],
+        body: problem.to_string(),
+        grpc_status: GrpcStatus::InvalidArgument,
+        grpc_message: title.to_owned(),
     }
-    let limits = || enforced(policy, verdicts).filter_map(|one| Some((policy.limits.get(one.limit)?, &one.verdict)));
-    let state = limits().map(|(limit, verdict)| {
-        format!("\"{}\";r={};t={}", limit.name, verdict.remaining, whole_seconds(verdict.reset_us))
-    });
-    let quota = limits().map(|(limit, _)| limit.policy_item.clone());
-    vec![("ratelimit", joined(state)), ("ratelimit-policy", joined(quota))]
-}
-
-fn joined(items: impl Iterator<Item = String>) -> String {
-    items.collect::<Vec<_>>().join(", ")
-}
-
-/// Limits that only measure are not shown to clients.
-fn enforced<'a>(policy: &'a Policy, verdicts: &'a [LimitVerdict]) -> impl Iterator<Item = &'a LimitVerdict> {
-    verdicts.iter().filter(|one| policy.limits.get(one.limit).is_some_and(|limit| limit.enforce))
-}
-
-/// Rounded up, so that waiting this long is long enough (RFC 9110 §10.2.3 knows no fractions).
-fn whole_seconds(us: u64) -> u64 {
-    us.div_ceil(1_000_000)
 }

@@ -7,7 +7,8 @@ use crate::answer;
 use crate::decision::{Action, DecidedBy, Decision, LimitVerdict, Outcome, Report};
 use crate::engine::{Counted, Step};
 use crate::local_call::LocalCall;
-use crate::policy::{FailureMode, Limit, Policy, PolicySet};
+use crate::policy::{FailureMode, Limit, LimitId, Policy, PolicySet};
+use crate::rate_limit_fields::{RateLimitFields, fields};
 use crate::resp::{Reply, push_array_head, push_bulk};
 use crate::script;
 use crate::store::{Refusal, StoreFailure};
@@ -51,13 +52,17 @@ impl Call {
         push_bulk(itoa::Buffer::new().format(keys).as_bytes(), out);
         self.counted.iter().for_each(|one| push_bulk(one.store_key.as_bytes(), out));
         push_bulk(tag.as_bytes(), out);
-        let limits = self.policy().into_iter().flat_map(|policy| self.limits_of(policy));
-        limits.for_each(|limit| out.extend_from_slice(&limit.script_arguments));
+        let charges = self.policy().into_iter().flat_map(|policy| self.charges_of(policy));
+        for (counted, limit) in charges {
+            out.extend_from_slice(&limit.script_head);
+            push_bulk(itoa::Buffer::new().format(counted.cost).as_bytes(), out);
+            out.extend_from_slice(&limit.grant(counted.override_index).script_numbers);
+        }
     }
 
-    /// The limits that count the request, of its policy.
-    fn limits_of<'p>(&self, policy: &'p Policy) -> impl Iterator<Item = &'p Limit> {
-        self.counted.iter().filter_map(|one| policy.limits.get(one.limit))
+    /// What counts the request, with its limit.
+    fn charges_of<'c>(&'c self, policy: &'c Policy) -> impl Iterator<Item = (&'c Counted, &'c Limit)> {
+        self.counted.iter().filter_map(|one| Some((one, policy.limits.get(one.limit)?)))
     }
 
     /// The keys that this decision counts under.
@@ -100,61 +105,67 @@ impl Call {
 
     fn failed(self) -> Step {
         let policies = Arc::clone(&self.policies);
-        let Some(policy) = policies.policies.get(self.policy) else { return self.decided(&[], DecidedBy::Policy) };
-        let enforced: Vec<&str> =
-            self.limits_of(policy).filter(|limit| limit.enforce).map(|limit| limit.name.as_str()).collect();
-        let (action, outcome) = match policy.limits_on_store_failure {
+        let Some(policy) = policies.applied(self.policy) else { return self.decided(&[], DecidedBy::Policy) };
+        let limits = self.charges_of(policy).map(|(_, limit)| limit);
+        let enforced: Vec<&str> = limits.filter(|limit| limit.enforce).map(|limit| limit.label.as_str()).collect();
+        let outcome = match policy.limits_on_store_failure {
             FailureMode::Local => return Step::Local(LocalCall::new(self)),
             // Limits that only measure never turn a request away.
-            FailureMode::Deny if !enforced.is_empty() => (answer::unavailable(&enforced), Outcome::Unavailable),
-            FailureMode::Allow | FailureMode::Deny => {
-                (Action::Forward { response_headers: Vec::new() }, Outcome::Allowed)
-            }
+            FailureMode::Deny if !enforced.is_empty() => Outcome::Unavailable,
+            FailureMode::Allow | FailureMode::Deny => Outcome::Allowed,
         };
         let report = self.report(None, outcome, DecidedBy::FailureMode, Vec::new());
-        Step::Decide(Decision { action, report })
+        let action = match outcome {
+            Outcome::Unavailable => answer::unavailable(&policies.custom(report.policy).unavailable, &enforced),
+            _ => Action::Forward { response_headers: Vec::new() },
+        };
+        Step::Decide(Decision::new(action, report))
     }
 
     /// Ends the decision with what each counted limit said.
     pub(crate) fn decided(self, verdicts: &[LimitVerdict], decided_by: DecidedBy) -> Step {
         let policies = Arc::clone(&self.policies);
-        let mode = policies.rate_limit_headers;
-        let Some(policy) = policies.policies.get(self.policy) else {
+        let Some(policy) = policies.applied(self.policy) else {
             let action = Action::Forward { response_headers: Vec::new() };
-            return Step::Decide(Decision { action, report: Report::unlimited(None) });
+            return Step::Decide(Decision::new(action, Report::uncounted(None, Outcome::Allowed)));
         };
         let (denials, shadow_denials) = denials(policy, verdicts);
         // Of several that wait equally long, the first of the file.
         let denying = denials.iter().rev().max_by_key(|one| one.verdict.retry_us).map(|one| one.limit);
-        let (action, outcome) = match denying {
-            None => (answer::forward(mode, policy, verdicts), Outcome::Allowed),
-            Some(_) => (answer::too_many_requests(mode, policy, verdicts), Outcome::Denied),
-        };
+        let denying = denying.and_then(|index| policy.limits.get(index)).map(|limit| limit.id);
+        let outcome = if denying.is_some() { Outcome::Denied } else { Outcome::Allowed };
         let report = self.report(denying, outcome, decided_by, shadow_denials);
-        Step::Decide(Decision { action, report })
+        let RateLimitFields { headers, reset_in_s } = fields(policies.answers.headers, policy, verdicts);
+        let action = match denying {
+            None => Action::Forward { response_headers: headers },
+            Some(_) => answer::too_many_requests(&policies.custom(report.policy).denied, policy, verdicts, headers),
+        };
+        Step::Decide(Decision { action, reset_in_s, report })
     }
 
     fn report(
         &self,
-        limit: Option<usize>,
+        limit: Option<LimitId>,
         outcome: Outcome,
         decided_by: DecidedBy,
-        shadow_denials: Vec<usize>,
+        shadow_denials: Vec<LimitId>,
     ) -> Report {
-        Report { policy: Some(self.policy), limit, outcome, decided_by, shadow_denials }
+        let own = self.policy().and_then(Policy::reported);
+        let policy = limit.map(|limit| limit.policy).or(own);
+        Report { policy, limit: limit.map(|limit| limit.limit), outcome, decided_by, shadow_denials }
     }
 
     pub(crate) fn policy(&self) -> Option<&Policy> {
-        self.policies.policies.get(self.policy)
+        self.policies.applied(self.policy)
     }
 }
 
 /// The limits that deny, and those that only measure but would have denied.
-fn denials<'v>(policy: &Policy, verdicts: &'v [LimitVerdict]) -> (Vec<&'v LimitVerdict>, Vec<usize>) {
+fn denials<'v>(policy: &Policy, verdicts: &'v [LimitVerdict]) -> (Vec<&'v LimitVerdict>, Vec<LimitId>) {
     let denying = verdicts.iter().filter(|one| !one.verdict.admitted);
     let (enforced, shadow): (Vec<_>, Vec<_>) =
         denying.partition(|one| policy.limits.get(one.limit).is_some_and(|limit| limit.enforce));
-    (enforced, shadow.into_iter().map(|one| one.limit).collect())
+    (enforced, shadow.into_iter().filter_map(|one| policy.limits.get(one.limit)).map(|limit| limit.id).collect())
 }
 
 /// Integers per limit in the script's reply.
@@ -169,7 +180,7 @@ fn verdicts(reply: &Reply, counted: &[Counted]) -> Option<Vec<LimitVerdict>> {
     }
     let numbers = numbers.iter().map(whole_number).collect::<Option<Vec<u64>>>()?;
     let rows = numbers.chunks_exact(NUMBERS_PER_LIMIT).zip(counted);
-    rows.map(|(row, counted)| Some(LimitVerdict { limit: counted.limit, verdict: verdict(row)? })).collect()
+    rows.map(|(row, counted)| Some(counted.verdict(verdict(row)?))).collect()
 }
 
 fn whole_number(element: &Reply) -> Option<u64> {

@@ -1,14 +1,26 @@
 //! What was decided for a request: let it pass or answer it, and who decided why.
 
+use std::borrow::Cow;
+
 use crate::algorithm::Verdict;
+use crate::policy::LimitId;
 
 /// The end of a decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// What the host does.
     pub action: Action,
+    /// Seconds until `x-ratelimit-reset`, where that field is wanted: see [`Decision::complete`].
+    pub reset_in_s: Option<u64>,
     /// What metrics, access log and headers say about it.
     pub report: Report,
+}
+
+impl Decision {
+    /// A response that is complete but for what [`Decision::complete`] adds.
+    pub(crate) fn new(action: Action, report: Report) -> Decision {
+        Decision { action, reset_in_s: None, report }
+    }
 }
 
 /// What the host does with the request.
@@ -24,7 +36,7 @@ pub enum Action {
 }
 
 /// A field name in lower case and its value.
-pub type Header = (&'static str, String);
+pub type Header = (Cow<'static, str>, String);
 
 /// An answer for either kind of client.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,37 +58,40 @@ pub struct Answer {
 pub enum GrpcStatus {
     /// 3: the request lacks a part of a key.
     InvalidArgument = 3,
+    /// 7: the client is blocked.
+    PermissionDenied = 7,
     /// 8: a limit denies.
     ResourceExhausted = 8,
     /// 14: the store failed and the policy says deny.
     Unavailable = 14,
+    /// 16: the request lacks a part of a key, and the policy takes that for a missing credential.
+    Unauthenticated = 16,
 }
 
 /// Who decided, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Index of the policy, if one applied.
+    /// Index of the policy in the file: that of [`Report::limit`], else the last of those that apply, if any.
     pub policy: Option<usize>,
-    /// Index of the limit that decided: the denying one with the longest wait, or the one whose key was missing.
+    /// Index in that policy of the limit that decided: the denying one with the longest wait, or the one whose key was missing.
     pub limit: Option<usize>,
     /// What came out.
     pub outcome: Outcome,
     /// Who decided.
     pub decided_by: DecidedBy,
-    /// Indices of limits with `enforce: false` that would have denied.
-    pub shadow_denials: Vec<usize>,
+    /// Limits with `enforce: false` that would have denied.
+    pub shadow_denials: Vec<LimitId>,
 }
 
 impl Report {
-    /// No policy applies, or none of its limits does.
-    pub fn unlimited(policy: Option<usize>) -> Report {
-        Report {
-            policy,
-            limit: None,
-            outcome: Outcome::Allowed,
-            decided_by: DecidedBy::Policy,
-            shadow_denials: Vec::new(),
-        }
+    /// The request lacks what a limit needs to count it.
+    pub fn rejected(limit: LimitId) -> Report {
+        Report { limit: Some(limit.limit), ..Report::uncounted(Some(limit.policy), Outcome::Rejected) }
+    }
+
+    /// Decided without counting.
+    pub fn uncounted(policy: Option<usize>, outcome: Outcome) -> Report {
+        Report { policy, limit: None, outcome, decided_by: DecidedBy::Policy, shadow_denials: Vec::new() }
     }
 }
 
@@ -85,23 +100,40 @@ impl Report {
 pub enum Outcome {
     /// The request passes.
     Allowed,
+    /// The client is on a block list: 403.
+    Blocked,
     /// A limit denied it: 429.
     Denied,
+    /// The request passes uncounted: an exemption, or a preflight.
+    Exempt,
+    /// The client is on a block list, but the file only measures: the request passes.
+    ShadowBlocked,
     /// The store failed and the policy says deny: 503.
     Unavailable,
-    /// The request lacks a part of a key: 400.
+    /// The request lacks a part of a key, or its path is malformed: 400, or 401.
     Rejected,
 }
 
 impl Outcome {
     /// All of them, for hosts that define metrics beforehand.
-    pub const ALL: [Outcome; 4] = [Outcome::Allowed, Outcome::Denied, Outcome::Unavailable, Outcome::Rejected];
+    pub const ALL: [Outcome; 7] = [
+        Outcome::Allowed,
+        Outcome::Blocked,
+        Outcome::Denied,
+        Outcome::Exempt,
+        Outcome::ShadowBlocked,
+        Outcome::Unavailable,
+        Outcome::Rejected,
+    ];
 
     /// A word for metrics and logs.
     pub fn word(self) -> &'static str {
         match self {
             Outcome::Allowed => "allowed",
+            Outcome::Blocked => "blocked",
             Outcome::Denied => "denied",
+            Outcome::Exempt => "exempt",
+            Outcome::ShadowBlocked => "shadow_blocked",
             Outcome::Unavailable => "unavailable",
             Outcome::Rejected => "rejected",
         }
@@ -144,8 +176,10 @@ impl DecidedBy {
 /// What one limit said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitVerdict {
-    /// Index of the limit in its policy.
+    /// Index of the limit in the policy that applies.
     pub limit: usize,
+    /// Index of the override that applies, if any.
+    pub override_index: Option<usize>,
     /// Whether it admits, what remains and when more comes.
     pub verdict: Verdict,
 }

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use crate::access;
+use crate::algorithm::Verdict;
 use crate::answer;
 use crate::call::Call;
-use crate::decision::{Action, DecidedBy, Decision, Outcome, Report};
-use crate::identity::{AddressPrefixes, Attribute, IdentityHasher, KeyPart};
+use crate::decision::{Action, Decision, LimitVerdict, Outcome, Report};
+use crate::identity::{Attribute, KeyPart};
 use crate::local_call::LocalCall;
-use crate::normalize;
-use crate::policy::{Limit, MissingKey, Policy, PolicySet};
-use crate::route::RequestLine;
+use crate::policy::{Limit, MissingKey, NoNumber, Policy, PolicySet, Rejection};
+use crate::selection::{GatewayRoute, Selection};
+use crate::values::Values;
 
 /// What the host does next for a request.
 #[derive(Debug)]
@@ -30,7 +32,8 @@ pub struct Engine {
     line_needs: LineNeeds,
 }
 
-/// What the policies need of a request's first line and authority; the host need not look up the rest.
+/// What the policies need of a request's first line, its authority and the gateway's route; the host need not look up the
+/// rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineNeeds {
     /// The method.
@@ -39,38 +42,45 @@ pub struct LineNeeds {
     pub authority: bool,
     /// The target.
     pub target: bool,
+    /// The name of the gateway's route.
+    pub route_name: bool,
+    /// The policy that the gateway's route names.
+    pub route_policy: bool,
 }
 
 impl LineNeeds {
     fn of(policies: &PolicySet) -> LineNeeds {
-        let has_part = |part: &KeyPart| {
-            policies.policies.iter().flat_map(|policy| &policy.limits).any(|limit| limit.key.contains(part))
+        let has_part = |is_wanted: fn(&KeyPart) -> bool| {
+            policies.policies.iter().flat_map(|policy| &policy.limits).any(|limit| limit.parts().any(is_wanted))
         };
         let routes = &policies.routes;
         LineNeeds {
-            method: routes.need_method() || has_part(&KeyPart::Method),
-            authority: routes.need_host() || has_part(&KeyPart::Host),
-            target: routes.need_path() || has_part(&KeyPart::Path),
+            method: access::needs_method(policies) || routes.need_method() || has_part(|part| *part == KeyPart::Method),
+            authority: routes.need_host() || has_part(|part| *part == KeyPart::Host),
+            target: routes.need_path() || has_part(|part| matches!(part, KeyPart::Path | KeyPart::Query(_))),
+            route_name: routes.need_route_name(),
+            route_policy: policies.policy_from_route_metadata,
         }
     }
-}
-
-/// A request with its policy, before its attributes are known.
-#[derive(Clone, Debug)]
-pub struct Selection {
-    policy: Option<usize>,
-    method: String,
-    host: String,
-    path: String,
 }
 
 /// A limit that counts this request, and the store key it counts under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// Index of the limit in its policy.
+    /// Index of the limit in the policy that applies.
     pub limit: usize,
+    /// Index of the override that applies, if any.
+    pub override_index: Option<usize>,
+    /// Units that the request spends.
+    pub cost: u64,
     /// Its key in the store.
     pub store_key: String,
+}
+
+impl Counted {
+    pub(crate) fn verdict(&self, verdict: Verdict) -> LimitVerdict {
+        LimitVerdict { limit: self.limit, override_index: self.override_index, verdict }
+    }
 }
 
 impl Engine {
@@ -90,98 +100,102 @@ impl Engine {
     }
 
     /// Finds the policy of a request: `authority` and `target` as they came, empty when missing or
-    /// [not needed](Engine::line_needs).
+    /// [not needed](Engine::line_needs). Headers count as missing until [`Engine::select_by_headers`].
     pub fn select(&self, method: &str, authority: &str, target: &str) -> Selection {
-        let (host, path) = (normalize::host(authority), normalize::path(target));
-        let line = RequestLine { method, host: &host, path: &path };
-        let policy = self.policies.routes.policy(line).or(self.policies.default_policy);
-        Selection { policy, method: method.to_owned(), host, path }
+        self.select_routed(method, authority, target, GatewayRoute::default())
+    }
+
+    /// The same where the gateway has routes of its own.
+    pub fn select_routed(&self, method: &str, authority: &str, target: &str, gateway: GatewayRoute<'_>) -> Selection {
+        Selection::new(&self.policies, (method, authority, target), gateway)
+    }
+
+    /// The headers that may lead to another route, in this order; most requests have none to look up.
+    pub fn route_headers(&self, selection: &Selection) -> Vec<Attribute> {
+        selection.route_headers(&self.policies)
+    }
+
+    /// Chooses the route with the values of [`Engine::route_headers`], in their order; `None` for what is missing.
+    pub fn select_by_headers(&self, selection: Selection, values: &[Option<Vec<u8>>]) -> Selection {
+        selection.with_headers(&self.policies, values)
     }
 
     /// What the host must look up for the request, in this order.
     pub fn attributes(&self, selection: &Selection) -> &[Attribute] {
-        self.policy(selection).map_or(&[], |policy| &policy.attributes)
+        match self.policy(selection) {
+            Some(policy) if access::may_be_preflight(&self.policies, selection) => &policy.preflight_attributes,
+            Some(policy) => &policy.attributes,
+            None => &self.policies.attributes_without_policy,
+        }
     }
 
-    fn policy(&self, selection: &Selection) -> Option<&Policy> {
-        self.policies.policies.get(selection.policy?)
+    /// The policy that applies to the request, if any.
+    pub fn policy(&self, selection: &Selection) -> Option<&Policy> {
+        self.policies.applied(selection.policy()?)
     }
 
     /// Begins the decision. `values` are those of [`Engine::attributes`], in their order; `None` for what is missing.
     pub fn begin(&self, selection: &Selection, values: &[Option<Vec<u8>>]) -> Step {
-        let (Some(index), Some(policy)) = (selection.policy, self.policy(selection)) else {
-            return unlimited(None);
-        };
+        let attributes = self.attributes(selection);
+        let values = Values { policies: &self.policies, selection, attributes, found: values };
+        let policy = self.policy(selection);
+        if let Some(blocking) = access::blocking(policy, &values) {
+            return blocked(blocking, self.policies.enforce);
+        }
+        if selection.escapes() && self.policies.enforce {
+            return rejected(Report::uncounted(None, Outcome::Rejected), answer::malformed_path());
+        }
+        let (Some(index), Some(policy)) = (selection.policy(), policy) else { return passed(None, Outcome::Allowed) };
+        let exempting = access::exempting(policy, &values);
+        if exempting.len() == policy.members.len() {
+            return passed(policy.reported(), Outcome::Exempt);
+        }
         let mut counted = Vec::with_capacity(policy.limits.len());
-        for (position, limit) in policy.limits.iter().enumerate() {
-            let lookup = Lookup { selection, policy, values, prefixes: self.policies.address_prefixes };
-            match (lookup.store_key(limit), limit.on_missing_key) {
-                (Ok(store_key), _) => counted.push(Counted { limit: position, store_key }),
-                (Err(_), MissingKey::Skip) => {}
+        let limits = policy.limits.iter().enumerate().filter(|(_, limit)| !exempting.contains(&limit.id.policy));
+        for (position, limit) in limits {
+            match count(position, limit, &values) {
+                Ok(one) => counted.extend(one),
                 // A limit that only measures never turns a request away.
-                (Err(_), MissingKey::Reject) if !limit.enforce => {}
-                (Err(part), MissingKey::Reject) => return rejected(index, position, part),
+                Err(_) if !limit.enforce => {}
+                Err(answer) => return rejected(Report::rejected(limit.id), answer),
             }
         }
         if counted.is_empty() {
-            return unlimited(Some(index));
+            return passed(policy.reported(), Outcome::Allowed);
         }
         Step::Call(Call::new(Arc::clone(&self.policies), index, counted))
     }
 }
 
-fn unlimited(policy: Option<usize>) -> Step {
-    let action = Action::Forward { response_headers: Vec::new() };
-    Step::Decide(Decision { action, report: Report::unlimited(policy) })
-}
-
-fn rejected(policy: usize, limit: usize, part: &KeyPart) -> Step {
-    let report = Report {
-        policy: Some(policy),
-        limit: Some(limit),
-        outcome: Outcome::Rejected,
-        decided_by: DecidedBy::Policy,
-        shadow_denials: Vec::new(),
+/// How the limit counts the request: not at all, or under which key and at what cost; or the answer when it cannot.
+fn count(position: usize, limit: &Limit, values: &Values<'_>) -> Result<Option<Counted>, Action> {
+    let store_key = match (values.store_key(limit), &limit.on_missing_key) {
+        (Ok(store_key), _) => store_key,
+        (Err(_), MissingKey::Skip) => return Ok(None),
+        (Err(part), MissingKey::Reject(rejection)) => return Err(answer::missing_key(part, *rejection)),
+        (Err(part), MissingKey::Fallback(_)) => return Err(answer::missing_key(part, Rejection::BadRequest)),
     };
-    Step::Decide(Decision { action: answer::missing_key(part), report })
+    let cost = match values.cost(limit) {
+        Ok(cost) => cost,
+        Err(NoNumber) if !limit.enforce => limit.cost.fallback(),
+        Err(NoNumber) => return Err(answer::illegible_cost(&limit.cost)),
+    };
+    let override_index = values.override_index(limit);
+    Ok(Some(Counted { limit: position, override_index, cost, store_key }))
 }
 
-struct Lookup<'a> {
-    selection: &'a Selection,
-    policy: &'a Policy,
-    values: &'a [Option<Vec<u8>>],
-    prefixes: AddressPrefixes,
+fn passed(policy: Option<usize>, outcome: Outcome) -> Step {
+    let action = Action::Forward { response_headers: Vec::new() };
+    Step::Decide(Decision::new(action, Report::uncounted(policy, outcome)))
 }
 
-impl Lookup<'_> {
-    /// The store key of the limit for this request, or the part that is missing. The identity is the hash tag, so that
-    /// all limits of one identity share a cluster slot.
-    fn store_key<'l>(&self, limit: &'l Limit) -> Result<String, &'l KeyPart> {
-        let mut hasher = IdentityHasher::default();
-        for part in &limit.key {
-            hasher.push(part, &self.value(part).ok_or(part)?);
-        }
-        let identity = hasher.finish();
-        Ok(format!("{}{{{}}}", limit.store_key_prefix, identity.0))
+fn blocked(policy: Option<usize>, enforce: bool) -> Step {
+    if !enforce {
+        return passed(policy, Outcome::ShadowBlocked);
     }
+    Step::Decide(Decision::new(answer::blocked(), Report::uncounted(policy, Outcome::Blocked)))
+}
 
-    fn value(&self, part: &KeyPart) -> Option<Vec<u8>> {
-        match part {
-            KeyPart::Method => Some(self.selection.method.clone().into_bytes()),
-            KeyPart::Host => Some(self.selection.host.clone().into_bytes()).filter(|host| !host.is_empty()),
-            KeyPart::Path => Some(self.selection.path.clone().into_bytes()),
-            KeyPart::Constant(text) => Some(text.clone().into_bytes()),
-            KeyPart::Header(_) | KeyPart::Metadata(_) => self.attribute(part).filter(|value| !value.is_empty()),
-            KeyPart::ClientAddress => {
-                let text = self.attribute(part)?;
-                self.prefixes.network(std::str::from_utf8(&text).ok()?).map(String::into_bytes)
-            }
-        }
-    }
-
-    fn attribute(&self, part: &KeyPart) -> Option<Vec<u8>> {
-        let wanted = part.attribute()?;
-        let position = self.policy.attributes.iter().position(|attribute| *attribute == wanted)?;
-        self.values.get(position)?.clone()
-    }
+fn rejected(report: Report, answer: Action) -> Step {
+    Step::Decide(Decision::new(answer, report))
 }

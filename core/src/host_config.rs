@@ -4,7 +4,7 @@
 use crate::policy::PolicySet;
 use crate::policy::error::PolicyErrors;
 use crate::policy::load::LoadOptions;
-use crate::policy::names::is_header_name;
+use crate::policy::names::header_name;
 use crate::policy::node::Node;
 use crate::policy::reader::Place;
 use crate::policy::units::duration_us;
@@ -22,6 +22,8 @@ pub struct HostConfig {
     pub local_share: f64,
     /// A response header that marks degraded decisions, if any.
     pub degraded_header: Option<String>,
+    /// Envoy: the member of `jwt_authn`'s dynamic metadata that holds the verified payload.
+    pub jwt_payload: String,
     /// With this many commands in flight, further ones may go out together after the next reply.
     pub coalesce_above: usize,
 }
@@ -34,6 +36,7 @@ impl Default for HostConfig {
             local_sets: 4096,
             local_share: 1.0,
             degraded_header: None,
+            jwt_payload: "payload".into(),
             coalesce_above: 4,
         }
     }
@@ -77,7 +80,8 @@ fn read(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<PluginConfig> {
     Some(PluginConfig { host: host?, policies: policies? })
 }
 
-const HOST_FIELDS: [&str; 5] = ["store_cluster", "deadline", "local", "degraded_header", "coalesce_above"];
+const HOST_FIELDS: [&str; 6] =
+    ["store_cluster", "deadline", "local", "degraded_header", "jwt_payload", "coalesce_above"];
 const LOCAL_SETS_MAX: u64 = 65_536;
 const COALESCE_ABOVE_MAX: u64 = 1_000_000;
 const DEADLINE_MAX_US: u64 = 10_000_000;
@@ -90,8 +94,10 @@ fn read_host(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<HostConfig>
     let deadline_us = object.optional("deadline").map_or(Some(defaults.deadline_us), |place| deadline(&place, errors));
     let degraded_header = match object.optional("degraded_header") {
         None => Some(None),
-        Some(place) => header_name(&place, errors).map(Some),
+        Some(place) => header_name(&place, "the name of a response header", errors).map(Some),
     };
+    let jwt_payload =
+        object.optional("jwt_payload").map_or(Some(defaults.jwt_payload), |place| metadata_member(&place, errors));
     let coalesce_above = match object.optional("coalesce_above") {
         None => Some(defaults.coalesce_above),
         Some(place) => place.whole(errors, 1..=COALESCE_ABOVE_MAX, "").and_then(|count| usize::try_from(count).ok()),
@@ -106,6 +112,7 @@ fn read_host(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<HostConfig>
         local_sets,
         local_share,
         degraded_header: degraded_header?,
+        jwt_payload: jwt_payload?,
         coalesce_above: coalesce_above?,
     })
 }
@@ -150,12 +157,12 @@ fn cluster(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<String> {
     Some(text.to_owned())
 }
 
-fn header_name(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<String> {
-    let expected = "the name of a response header";
+fn metadata_member(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<String> {
+    let expected = "the payload_in_metadata of your jwt_authn provider";
     let text = place.text(errors, expected)?;
-    if !is_header_name(text) {
+    if text.is_empty() || text.contains(char::is_control) {
         place.reject(errors, expected);
         return None;
     }
-    Some(text.to_ascii_lowercase())
+    Some(text.to_owned())
 }

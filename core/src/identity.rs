@@ -32,6 +32,14 @@ pub enum KeyPart {
     Host,
     /// The normalised path.
     Path,
+    /// A cookie, by its name in the case given.
+    Cookie(String),
+    /// A parameter of the query, by its decoded name.
+    Query(String),
+    /// A parameter of the matched route's path, such as `{id}`.
+    PathParameter(String),
+    /// The pattern of the matched route; a request that no route matches has the empty one.
+    Route,
     /// The same text for every request.
     Constant(String),
 }
@@ -43,7 +51,14 @@ impl KeyPart {
             KeyPart::ClientAddress => Some(Attribute::ClientAddress),
             KeyPart::Header(name) => Some(Attribute::Header(name.clone())),
             KeyPart::Metadata(path) => Some(Attribute::Metadata(path.clone())),
-            KeyPart::Method | KeyPart::Host | KeyPart::Path | KeyPart::Constant(_) => None,
+            KeyPart::Cookie(_) => Some(Attribute::Header("cookie".into())),
+            KeyPart::Method
+            | KeyPart::Host
+            | KeyPart::Path
+            | KeyPart::Query(_)
+            | KeyPart::PathParameter(_)
+            | KeyPart::Route
+            | KeyPart::Constant(_) => None,
         }
     }
 
@@ -52,10 +67,14 @@ impl KeyPart {
         match self {
             KeyPart::ClientAddress => "client_address".into(),
             KeyPart::Header(name) => format!("header:{name}"),
-            KeyPart::Metadata(path) => format!("metadata:{}", path.join(".")),
+            KeyPart::Metadata(path) => format!("metadata:{}", metadata_text(path)),
             KeyPart::Method => "method".into(),
             KeyPart::Host => "host".into(),
             KeyPart::Path => "path".into(),
+            KeyPart::Cookie(name) => format!("cookie:{name}"),
+            KeyPart::Query(name) => format!("query:{name}"),
+            KeyPart::PathParameter(name) => format!("path:{name}"),
+            KeyPart::Route => "route".into(),
             KeyPart::Constant(text) => format!("constant:{text}"),
         }
     }
@@ -70,8 +89,25 @@ impl KeyPart {
             KeyPart::Host => 5,
             KeyPart::Path => 6,
             KeyPart::Constant(_) => 7,
+            KeyPart::Cookie(_) => 8,
+            KeyPart::Query(_) => 9,
+            KeyPart::PathParameter(_) => 10,
+            KeyPart::Route => 11,
         }
     }
+}
+
+/// The steps joined by dots; a step that holds a dot stands in `['…']`.
+fn metadata_text(path: &[String]) -> String {
+    let mut text = String::new();
+    for step in path {
+        match step.contains('.') {
+            true => text.extend(["['", step, "']"]),
+            false if text.is_empty() => text.push_str(step),
+            false => text.extend([".", step]),
+        }
+    }
+    text
 }
 
 /// How many leading bits of a client's address identify it.
@@ -93,14 +129,21 @@ impl AddressPrefixes {
     /// The network of an address given as text (`192.0.2.1`, `192.0.2.1:80`, `[2001:db8::1]:80`), in one spelling.
     /// IPv4-mapped IPv6 addresses are IPv4. `None` when the text is no address.
     pub fn network(&self, text: &str) -> Option<String> {
-        match parse_address(text.trim())?.to_canonical() {
+        self.network_of(parse_address(text)?)
+    }
+
+    /// The network of an address.
+    pub fn network_of(&self, address: IpAddr) -> Option<String> {
+        match address.to_canonical() {
             IpAddr::V4(address) => Ipv4Net::new(address, self.ipv4).ok().map(|net| net.trunc().to_string()),
             IpAddr::V6(address) => Ipv6Net::new(address, self.ipv6).ok().map(|net| net.trunc().to_string()),
         }
     }
 }
 
-fn parse_address(text: &str) -> Option<IpAddr> {
+/// An address given as text, with or without a port, brackets and zone.
+pub(crate) fn parse_address(text: &str) -> Option<IpAddr> {
+    let text = text.trim();
     let bare = text.strip_prefix('[').map_or(text, |rest| rest.split(']').next().unwrap_or(rest));
     let without_zone = bare.split('%').next().unwrap_or(bare);
     without_zone
@@ -120,19 +163,26 @@ pub struct IdentityHasher {
 }
 
 impl IdentityHasher {
-    /// Adds one part and its value. The header's or metadata's name is part of it: `header:a` never equals `header:b`.
-    /// Other hosts' implementations follow `tests/vectors/store_keys.json`: the kind's byte; a header's name, or the
-    /// number of a metadata path's steps (8 bytes, least first) and each step; the value. Texts follow their length in
-    /// 8 bytes, least first.
+    /// Adds one part and its value. The name is part of it: `header:a` never equals `header:b`. Other hosts'
+    /// implementations follow `tests/vectors/store_keys.json`: the kind's byte; the name of a header, a cookie or a
+    /// parameter, or the number of a metadata path's steps (8 bytes, least first) and each step; the value. Texts follow
+    /// their length in 8 bytes, least first.
     pub fn push(&mut self, part: &KeyPart, value: &[u8]) {
         self.hasher.update([part.kind()]);
         match part {
-            KeyPart::Header(name) => self.push_sized(name.as_bytes()),
+            KeyPart::Header(name) | KeyPart::Cookie(name) | KeyPart::Query(name) | KeyPart::PathParameter(name) => {
+                self.push_sized(name.as_bytes());
+            }
             KeyPart::Metadata(path) => {
                 self.push_count(path.len());
                 path.iter().for_each(|step| self.push_sized(step.as_bytes()));
             }
-            _ => {}
+            KeyPart::ClientAddress
+            | KeyPart::Method
+            | KeyPart::Host
+            | KeyPart::Path
+            | KeyPart::Route
+            | KeyPart::Constant(_) => {}
         }
         self.push_sized(value);
     }

@@ -86,15 +86,19 @@
 //! assert_eq!(decision.report.outcome, Outcome::Denied);
 //! let Action::Answer(answer) = decision.action else { panic!("denied requests are answered") };
 //! assert_eq!(answer.status, 429);
-//! assert!(answer.headers.contains(&("retry-after", "2".to_owned())));
+//! assert!(answer.headers.contains(&("retry-after".into(), "2".to_owned())));
 //! # Ok(())
 //! # }
 //! ```
 
+mod access;
+pub mod address_set;
 pub mod algorithm;
 pub mod answer;
 pub mod breaker;
 pub mod call;
+pub mod client_address;
+pub mod completion;
 pub mod decision;
 pub mod engine;
 pub mod host_config;
@@ -102,9 +106,13 @@ pub mod identity;
 pub mod local;
 pub mod local_call;
 pub mod normalize;
+pub mod parameters;
 pub mod pipe;
 pub mod policy;
+pub mod rate_limit_fields;
 pub mod resp;
 pub mod route;
 pub mod script;
+pub mod selection;
 pub mod store;
+mod values;

@@ -2,7 +2,7 @@
 
 use crate::algorithm::{Charge, Verdict};
 use crate::call::Call;
-use crate::decision::{DecidedBy, LimitVerdict};
+use crate::decision::DecidedBy;
 use crate::engine::{Counted, Step};
 use crate::local::{LocalCharge, LocalDecision};
 use crate::policy::Limit;
@@ -33,7 +33,7 @@ impl LocalCall {
             .map(|(counted, verdict)| {
                 let enforced = limits.get(counted.limit).is_some_and(|limit| limit.enforce);
                 let verdict = if decision.contended && enforced { out_raced(*verdict) } else { *verdict };
-                LimitVerdict { limit: counted.limit, verdict }
+                counted.verdict(verdict)
             })
             .collect();
         self.call.decided(&verdicts, DecidedBy::Local)
@@ -47,7 +47,8 @@ fn out_raced(verdict: Verdict) -> Verdict {
 
 fn local_charge<'a>(counted: &'a Counted, limit: &'a Limit) -> LocalCharge<'a> {
     let identity = counted.store_key.strip_prefix(&limit.store_key_prefix).unwrap_or(&counted.store_key);
-    let charge = Charge { algorithm: &limit.local_algorithm, cost: limit.cost, enforce: limit.enforce };
+    let algorithm = &limit.grant(counted.override_index).local_algorithm;
+    let charge = Charge { algorithm, cost: counted.cost, enforce: limit.enforce };
     LocalCharge { limit_id: &limit.store_key_prefix, identity: identity.as_bytes(), charge }
 }
 

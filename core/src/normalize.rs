@@ -20,13 +20,63 @@ fn without_port(authority: &str) -> &str {
     }
 }
 
-/// The path without query and fragment; unreserved percent codes decoded, the others in upper case, and what no path may
-/// hold as it is encoded; duplicate slashes merged; dot segments resolved, encoded ones too; no slash at the end. Always
-/// starts with a slash.
-pub fn path(target: &str) -> String {
-    let end = target.find(['?', '#']).unwrap_or(target.len());
-    let raw = target.get(..end).unwrap_or_default();
-    resolve_segments(&one_encoding(raw_path(raw)))
+/// What counts as the same path, besides what RFC 3986 says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathRules {
+    /// What a slash at the end means.
+    pub trailing_slash: TrailingSlash,
+    /// What the case of ASCII letters means.
+    pub case: PathCase,
+}
+
+/// What a slash at the end of a path means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TrailingSlash {
+    /// `/a/` and `/a` are two paths.
+    Distinct,
+    /// `/a/` is `/a`.
+    #[default]
+    Ignore,
+}
+
+/// What the case of the ASCII letters of a path means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PathCase {
+    /// `/A` is `/a`.
+    Insensitive,
+    /// `/A` and `/a` are two paths.
+    #[default]
+    Sensitive,
+}
+
+/// The path of a target by the default rules; see [`target`].
+pub fn path(text: &str) -> String {
+    target(text, PathRules::default()).path
+}
+
+/// A request target in its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target<'a> {
+    /// The path in its one spelling: unreserved percent codes decoded, the others in upper case, and what no path may hold
+    /// as it is encoded; duplicate slashes merged; dot segments resolved, encoded ones too. Always starts with a slash.
+    pub path: String,
+    /// The query as it came, without the question mark; empty when there is none.
+    pub query: &'a str,
+    /// Whether the path held a percent sign without two hex digits. It is taken as a literal percent sign, which servers
+    /// may read otherwise.
+    pub is_malformed: bool,
+}
+
+/// Takes a request target apart: `/path?query` or the absolute form, a fragment dropped.
+pub fn target(text: &str, rules: PathRules) -> Target<'_> {
+    let without_fragment = text.split_once('#').map_or(text, |(before, _)| before);
+    let (raw, query) = without_fragment.split_once('?').unwrap_or((without_fragment, ""));
+    let (encoded, is_malformed) = one_encoding(raw_path(raw));
+    let mut path = resolve_segments(&encoded, rules.trailing_slash);
+    if rules.case == PathCase::Insensitive {
+        path.make_ascii_lowercase();
+    }
+    Target { path, query, is_malformed }
 }
 
 /// The path of an absolute-form target, or the target itself.
@@ -39,9 +89,10 @@ fn raw_path(target: &str) -> &str {
     after_scheme.find('/').and_then(|start| after_scheme.get(start..)).unwrap_or("/")
 }
 
-fn one_encoding(path: &str) -> String {
+/// The path with each byte in its one spelling, and whether a percent code was malformed.
+fn one_encoding(path: &str) -> (String, bool) {
     let mut encoded = String::with_capacity(path.len());
-    let mut rest = path;
+    let (mut rest, mut is_malformed) = (path, false);
     while let Some((before, after)) = rest.split_once('%') {
         push_raw(&mut encoded, before);
         match percent_code(after) {
@@ -50,16 +101,18 @@ fn one_encoding(path: &str) -> String {
                 rest = tail;
             }
             None => {
+                is_malformed = true;
                 encoded.push_str("%25");
                 rest = after;
             }
         }
     }
     push_raw(&mut encoded, rest);
-    encoded
+    (encoded, is_malformed)
 }
 
-fn percent_code(after_percent: &str) -> Option<(u8, &str)> {
+/// The byte that the two hex digits after a percent sign mean, and what follows them.
+pub(crate) fn percent_code(after_percent: &str) -> Option<(u8, &str)> {
     let digits = after_percent.get(..2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
     Some((u8::from_str_radix(digits, 16).ok()?, after_percent.get(2..)?))
 }
@@ -71,7 +124,10 @@ fn push_raw(encoded: &mut String, text: &str) {
 fn push_byte(encoded: &mut String, byte: u8, stands_for_itself: impl Fn(u8) -> bool) {
     match stands_for_itself(byte) {
         true => encoded.push(char::from(byte)),
-        false => encoded.push_str(&format!("%{byte:02X}")),
+        false => {
+            let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0').to_ascii_uppercase();
+            encoded.extend(['%', digit(byte >> 4), digit(byte & 0xf)]);
+        }
     }
 }
 
@@ -84,7 +140,7 @@ fn is_path_byte(byte: u8) -> bool {
     is_unreserved(byte) || b"!$&'()*+,;=:@/".contains(&byte)
 }
 
-fn resolve_segments(path: &str) -> String {
+fn resolve_segments(path: &str, trailing_slash: TrailingSlash) -> String {
     let mut kept: Vec<&str> = Vec::new();
     for segment in path.split('/') {
         match segment {
@@ -95,7 +151,17 @@ fn resolve_segments(path: &str) -> String {
             _ => kept.push(segment),
         }
     }
-    format!("/{}", kept.join("/"))
+    let is_directory = matches!(path.rsplit('/').next(), Some("" | "." | ".."));
+    match trailing_slash == TrailingSlash::Distinct && is_directory && !kept.is_empty() {
+        true => format!("/{}/", kept.join("/")),
+        false => format!("/{}", kept.join("/")),
+    }
+}
+
+/// The segments of a normalised path: none of `/`; the last of `/a/` is empty.
+pub(crate) fn segments(path: &str) -> impl Iterator<Item = &str> + Clone {
+    let inner = path.strip_prefix('/').filter(|inner| !inner.is_empty());
+    inner.into_iter().flat_map(|inner| inner.split('/'))
 }
 
 #[cfg(test)]
@@ -139,6 +205,51 @@ mod tests {
         for (target, expected) in rows {
             assert_eq!(path(target), expected, "{target:?}");
             assert_eq!(path(expected), expected, "normalising twice changes {expected:?}");
+        }
+    }
+
+    #[test]
+    fn a_slash_at_the_end_and_the_case_mean_what_the_rules_say() {
+        let (distinct, insensitive) = (TrailingSlash::Distinct, PathCase::Insensitive);
+        let rules = |trailing_slash, case| PathRules { trailing_slash, case };
+        let both = rules(distinct, insensitive);
+        let rows = [
+            (rules(distinct, PathCase::Sensitive), "/a/", "/a/"),
+            (rules(distinct, PathCase::Sensitive), "/a//?x", "/a/"),
+            (rules(distinct, PathCase::Sensitive), "/a/.", "/a/"),
+            (rules(distinct, PathCase::Sensitive), "/a/b/%2e%2e", "/a/"),
+            (rules(distinct, PathCase::Sensitive), "/a", "/a"),
+            (rules(distinct, PathCase::Sensitive), "/", "/"),
+            (rules(distinct, PathCase::Sensitive), "", "/"),
+            (rules(distinct, PathCase::Sensitive), "//", "/"),
+            (rules(distinct, PathCase::Sensitive), "/a/../", "/"),
+            (rules(TrailingSlash::Ignore, insensitive), "/V1/Login/", "/v1/login"),
+            (rules(TrailingSlash::Ignore, insensitive), "/%4C%c3%89%2F", "/l%c3%89%2f"),
+            (both, "/A/", "/a/"),
+        ];
+        for (rules, text, expected) in rows {
+            let expected = if rules.case == insensitive { expected.to_ascii_lowercase() } else { expected.into() };
+            assert_eq!(target(text, rules).path, expected, "{text}");
+            assert_eq!(target(&expected, rules).path, expected, "normalising twice changes {expected}");
+        }
+    }
+
+    #[test]
+    fn a_target_has_a_query_and_says_when_a_percent_code_is_malformed() {
+        let rows = [
+            ("/a?b=%zz", "b=%zz", false),
+            ("/a?b?c#d?e", "b?c", false),
+            ("/a#b?c", "", false),
+            ("/a?", "", false),
+            ("http://h?x", "x", false),
+            ("/%zz?q", "q", true),
+            ("/%", "", true),
+            ("/%4", "", true),
+            ("/%25zz", "", false),
+        ];
+        for (text, query, is_malformed) in rows {
+            let found = target(text, PathRules::default());
+            assert_eq!((found.query, found.is_malformed), (query, is_malformed), "{text}");
         }
     }
 

@@ -1,16 +1,34 @@
 //! A loaded policy file: every number checked, every name resolved. It cannot fail at request time.
 
+mod access;
+mod answers;
+pub(crate) mod attributes;
+mod combine;
+mod cost;
 pub mod error;
+mod key;
 mod limit;
 pub mod load;
 pub(crate) mod names;
 pub mod node;
+mod numbers;
+mod overrides;
 pub mod reader;
+mod request;
+mod route_path;
 mod routes;
 pub mod units;
+pub mod warnings;
+
+pub use access::{Access, Exemptions};
+pub use answers::{AnswerRules, Cors, CustomAnswer, CustomAnswers, Origins};
+pub use cost::{Cost, NoNumber};
+pub use overrides::{Condition, Override, ValueMatch};
 
 use crate::algorithm::Algorithm;
+use crate::client_address::AddressSource;
 use crate::identity::{AddressPrefixes, Attribute, KeyPart};
+use crate::normalize::PathRules;
 use crate::route::Routes;
 
 /// Everything one policy file says.
@@ -18,22 +36,63 @@ use crate::route::Routes;
 pub struct PolicySet {
     /// Starts every store key: deployments that share a store are kept apart by it.
     pub namespace: String,
+    /// `false`: the whole file only measures.
+    pub enforce: bool,
     /// How client addresses become networks.
     pub address_prefixes: AddressPrefixes,
-    /// Which rate-limit header fields answers carry.
-    pub rate_limit_headers: HeaderMode,
-    /// The policies, by name.
+    /// Where client addresses are taken from.
+    pub address_source: AddressSource,
+    /// Which paths are the same.
+    pub path_rules: PathRules,
+    /// How responses look.
+    pub answers: AnswerRules,
+    /// What answers say instead of our own words where their policy says nothing.
+    pub custom: CustomAnswers,
+    /// Clients that are turned away, and requests that no limit counts, whatever their policy.
+    pub access: Access,
+    /// Whether limits count CORS preflights.
+    pub preflights: Preflights,
+    /// What the host must look up for requests that no policy is for.
+    pub attributes_without_policy: Vec<Attribute>,
+    /// The policies of the file, in its order.
     pub policies: Vec<Policy>,
-    /// The routes, most specific first.
+    /// The policies that routes with several of them amount to.
+    pub combinations: Vec<Policy>,
+    /// The routes.
     pub routes: Routes,
+    /// Whether a route of the gateway may name the policy in its metadata.
+    pub policy_from_route_metadata: bool,
     /// Index of the policy for requests that no route matches; without one they pass unlimited.
     pub default_policy: Option<usize>,
+}
+
+impl PolicySet {
+    /// The policy that applies by the index of a route or of the default: one of the file, or a combination of those.
+    pub fn applied(&self, index: usize) -> Option<&Policy> {
+        let combination = || self.combinations.get(index.checked_sub(self.policies.len())?);
+        self.policies.get(index).or_else(combination)
+    }
+
+    /// Whether the policy at index `policy` of the file is, or is one of, what [`PolicySet::applied`] gives for `applied`.
+    pub(crate) fn applies(&self, applied: usize, policy: usize) -> bool {
+        self.applied(applied).is_some_and(|applied| applied.members.contains(&policy))
+    }
+
+    /// What answers say for the policy at that index of the file.
+    pub(crate) fn custom(&self, policy: Option<usize>) -> &CustomAnswers {
+        policy.and_then(|index| self.policies.get(index)).map_or(&self.custom, |policy| &policy.custom)
+    }
+
+    /// Every policy that can apply to a request.
+    pub fn all_applied(&self) -> impl Iterator<Item = &Policy> {
+        self.policies.iter().chain(&self.combinations)
+    }
 }
 
 /// What one policy demands.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Its name in the file.
+    /// Its name in the file; names joined by `+` where several policies are combined.
     pub name: String,
     /// Its limits: decided together, all or nothing.
     pub limits: Vec<Limit>,
@@ -41,19 +100,38 @@ pub struct Policy {
     pub limits_on_store_failure: FailureMode,
     /// What the host must look up for a request, each once.
     pub attributes: Vec<Attribute>,
+    /// The same for OPTIONS requests, and what tells preflights.
+    pub preflight_attributes: Vec<Attribute>,
+    /// Clients that it turns away, and requests that its limits do not count.
+    pub access: Access,
+    /// What its answers say instead of our own words.
+    pub custom: CustomAnswers,
+    /// Indices in [`PolicySet::policies`] of what it consists of: itself, or the policies that it combines.
+    pub members: Vec<usize>,
+}
+
+impl Policy {
+    /// Index in [`PolicySet::policies`] of the one that is reported when no limit decided: the last that it combines.
+    pub fn reported(&self) -> Option<usize> {
+        self.members.last().copied()
+    }
 }
 
 /// One limit of a policy.
 #[derive(Clone, Debug)]
 pub struct Limit {
+    /// Its place in the file.
+    pub id: LimitId,
     /// Its name in the file, unique within the policy.
     pub name: String,
-    /// The algorithm with its numbers, as the store runs it.
-    pub algorithm: Algorithm,
-    /// The same scaled by the host's share, as the local limiter runs it.
-    pub local_algorithm: Algorithm,
-    /// Units that a request spends, at least one and at most the capacity.
-    pub cost: u64,
+    /// Its name in header fields and problem details.
+    pub label: String,
+    /// What it grants.
+    pub base: Grant,
+    /// What it grants to some instead; the first that applies.
+    pub overrides: Vec<Override>,
+    /// Units that a request spends.
+    pub cost: Cost,
     /// `false`: measured, never denying.
     pub enforce: bool,
     /// Whose requests are counted together.
@@ -62,10 +140,54 @@ pub struct Limit {
     pub on_missing_key: MissingKey,
     /// The start of its store keys, up to the identity: namespace, policy, limit and meaning.
     pub store_key_prefix: String,
-    /// Its arguments for the script, as they follow the tag, encoded for the wire.
-    pub script_arguments: Vec<u8>,
-    /// Its item of the `RateLimit-Policy` field.
-    pub policy_item: String,
+    /// Its arguments for the script up to the cost, encoded for the wire.
+    pub script_head: Vec<u8>,
+}
+
+impl Limit {
+    /// What it grants: by the override at that index, or to all others.
+    pub fn grant(&self, override_index: Option<usize>) -> &Grant {
+        override_index.and_then(|index| self.overrides.get(index)).map_or(&self.base, |chosen| &chosen.grant)
+    }
+
+    /// Every part of a request that it looks at: those of the key, the one that stands in for a missing one, and those
+    /// that tell which override applies.
+    pub fn parts(&self) -> impl Iterator<Item = &KeyPart> {
+        let fallback = match &self.on_missing_key {
+            MissingKey::Fallback(part) => Some(part),
+            MissingKey::Reject(_) | MissingKey::Skip => None,
+        };
+        let conditions = self.overrides.iter().flat_map(|one| &one.when);
+        self.key.iter().chain(fallback).chain(conditions.map(|condition| &condition.part))
+    }
+
+    /// What the host must look up for it.
+    fn attributes(&self) -> impl Iterator<Item = Attribute> {
+        let cost = self.cost.header().map(|name| Attribute::Header(name.to_owned()));
+        self.parts().filter_map(KeyPart::attribute).chain(cost)
+    }
+}
+
+/// Where a limit stands in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitId {
+    /// Index of its policy in [`PolicySet::policies`].
+    pub policy: usize,
+    /// Its index there.
+    pub limit: usize,
+}
+
+/// The numbers of a limit.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// The algorithm with its numbers, as the store runs it.
+    pub algorithm: Algorithm,
+    /// The same scaled by the host's share, as the local limiter runs it.
+    pub local_algorithm: Algorithm,
+    /// The script's arguments behind the cost, encoded for the wire.
+    pub script_numbers: Vec<u8>,
+    /// The parameters of its item in the `RateLimit-Policy` field: `;q=100;w=60`.
+    pub quota: String,
 }
 
 /// What happens when the store cannot decide.
@@ -80,12 +202,32 @@ pub enum FailureMode {
 }
 
 /// What happens when a request lacks a part of a limit's key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MissingKey {
-    /// Answer 400.
-    Reject,
+    /// Another part, which is none of the key, stands in its place. A request without that one gets 400.
+    Fallback(KeyPart),
+    /// Answer the request.
+    Reject(Rejection),
     /// The limit does not apply to the request.
     Skip,
+}
+
+/// How a request is answered that lacks a part of a limit's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    /// 400
+    BadRequest,
+    /// 401
+    Unauthorized,
+}
+
+/// Whether limits count CORS preflights: OPTIONS requests with `origin` and `access-control-request-method`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preflights {
+    /// As any other request.
+    Count,
+    /// Not at all: browsers send them on their own, without credentials.
+    Exempt,
 }
 
 /// The wire shape of the rate-limit fields, by the parameters they carry.
@@ -93,6 +235,12 @@ pub enum MissingKey {
 pub enum HeaderMode {
     /// `RateLimit: "name";r=…;t=…` (draft-ietf-httpapi-ratelimit-headers 09 to 11).
     Rt,
+    /// `RateLimit: "name";a=…;w=…` (draft 12).
+    Aw,
+    /// `RateLimit: "name";r=…;t=…;a=…;w=…`: readers ignore the parameters that they do not know.
+    Both,
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, the last in seconds of Unix time.
+    Legacy,
     /// None.
     Off,
 }

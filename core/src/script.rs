@@ -24,6 +24,8 @@ pub const PROBE: Script =
 
 /// Arguments of [`DECIDE`] for each charge.
 pub const ARGUMENTS_PER_CHARGE: usize = 7;
+/// Those before the cost: the algorithm, and whether it is enforced.
+pub const ARGUMENTS_BEFORE_COST: usize = 2;
 
 /// Hands the arguments of [`DECIDE`] to `write`, in order, without allocating: the tag, then
 /// [`ARGUMENTS_PER_CHARGE`] for each charge.

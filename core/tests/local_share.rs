@@ -13,7 +13,7 @@ fn algorithms(share: &str, numbers: &str) -> (Algorithm, Algorithm) {
     );
     let config = PluginConfig::from_json(json.as_bytes()).unwrap_or_else(|errors| panic!("{errors}"));
     let limit = &config.policies.policies[0].limits[0];
-    (limit.algorithm.clone(), limit.local_algorithm.clone())
+    (limit.base.algorithm.clone(), limit.base.local_algorithm.clone())
 }
 
 #[test]

@@ -98,10 +98,20 @@ fn taken(status: u32, data: *mut u8, size: usize) -> HostResult<Option<Vec<u8>>>
 /// Microseconds of a clock that never steps; the same for all workers of this process.
 pub fn monotonic_us() -> u64 {
     const CLOCK_MONOTONIC: u32 = 1;
+    clock_ns(CLOCK_MONOTONIC) / 1_000
+}
+
+/// Seconds of Unix time.
+pub fn unix_s() -> u64 {
+    const CLOCK_REALTIME: u32 = 0;
+    clock_ns(CLOCK_REALTIME) / 1_000_000_000
+}
+
+fn clock_ns(clock: u32) -> u64 {
     let mut time_ns = 0;
     // SAFETY: the host writes eight bytes to the address given.
-    let status = unsafe { clock_time_get(CLOCK_MONOTONIC, 1_000, &mut time_ns) };
-    if status == 0 { time_ns / 1_000 } else { 0 }
+    let status = unsafe { clock_time_get(clock, 1_000, &mut time_ns) };
+    if status == 0 { time_ns } else { 0 }
 }
 
 /// Random bytes from the host's cryptographic generator.

@@ -68,7 +68,9 @@ impl Counters {
 pub struct Metrics {
     counters: Counters,
     policies: Vec<PolicyMetrics>,
-    unlimited: Metric,
+    /// Of requests without a policy: by outcome.
+    without_policy: Vec<(Outcome, Metric)>,
+    unknown_policies: Metric,
     answers: Metric,
     latency_us: Option<u32>,
     failures: Vec<(&'static str, Metric)>,
@@ -79,6 +81,7 @@ pub struct Metrics {
     local_overflows: Metric,
     local_contentions: Metric,
     last_log_us: Cell<u64>,
+    last_policy_log_us: Cell<u64>,
 }
 
 struct PolicyMetrics {
@@ -116,8 +119,9 @@ impl Metrics {
         let counters = Counters::default();
         let store_call = |word: &str| counters.define(&format!("lockkeeper_store_calls.outcome.{word}"));
         Metrics {
-            policies: policies.policies.iter().map(|policy| define_policy(policy, &counters)).collect(),
-            unlimited: counters.decision("none", "none", Outcome::Allowed.word(), DecidedBy::Policy.word()),
+            policies: policies.policies.iter().map(|policy| define_policy(policy, policies, &counters)).collect(),
+            without_policy: define_without_policy(policies, &counters),
+            unknown_policies: counters.define("lockkeeper_route_events.event.unknown_policy"),
             answers: store_call("answered"),
             latency_us: host::define_metric(MetricType::Histogram, "lockkeeper_store_latency_us").ok(),
             failures: FAILURE_WORDS.iter().map(|word| (*word, store_call(word))).collect(),
@@ -129,6 +133,7 @@ impl Metrics {
             local_overflows: counters.define("lockkeeper_local_events.event.overflow"),
             local_contentions: counters.define("lockkeeper_local_events.event.contention"),
             last_log_us: Cell::new(0),
+            last_policy_log_us: Cell::new(0),
             counters,
         }
     }
@@ -141,11 +146,13 @@ impl Metrics {
     /// Counts one decision.
     pub fn decision(&self, report: &Report) {
         let Some(policy) = report.policy.and_then(|index| self.policies.get(index)) else {
-            self.unlimited.add(1);
+            let metric = self.without_policy.iter().find(|(outcome, _)| *outcome == report.outcome);
+            metric.into_iter().for_each(|(_, metric)| metric.add(1));
             return;
         };
-        for limit in report.shadow_denials.iter().filter_map(|index| policy.limits.get(*index)) {
-            limit.shadow_denied.add(1);
+        for id in &report.shadow_denials {
+            let limit = self.policies.get(id.policy).and_then(|policy| policy.limits.get(id.limit));
+            limit.into_iter().for_each(|limit| limit.shadow_denied.add(1));
         }
         let limit = report.limit.and_then(|index| policy.limits.get(index));
         match (limit, report.outcome, report.decided_by) {
@@ -153,6 +160,15 @@ impl Metrics {
             (Some(limit), Outcome::Denied, _) => limit.denied_by_store.add(1),
             (Some(limit), Outcome::Rejected, _) => limit.rejected.add(1),
             (_, outcome, decided_by) => whole(policy, outcome, decided_by).into_iter().for_each(|metric| metric.add(1)),
+        }
+    }
+
+    /// Counts a request whose Envoy route names a policy that the file does not have, and says so in the log, at most
+    /// once a second.
+    pub fn unknown_policy(&self, name: &str) {
+        self.unknown_policies.add(1);
+        if Metrics::may_log(&self.last_policy_log_us, host::monotonic_us()) {
+            log::warn!("lockkeeper: a route's metadata names the policy {name:?}, which the policy file does not have");
         }
     }
 
@@ -195,15 +211,23 @@ impl Metrics {
     }
 
     fn log_breaker(&self, is_closed: bool, now_us: u64) {
-        const LOG_PAUSE_US: u64 = 1_000_000;
-        if now_us.saturating_sub(self.last_log_us.get()) < LOG_PAUSE_US {
+        if !Metrics::may_log(&self.last_log_us, now_us) {
             return;
         }
-        self.last_log_us.set(now_us);
         match is_closed {
             true => log::warn!("lockkeeper: the store answers again; limits are global"),
             false => log::warn!("lockkeeper: the store does not answer; policies follow their failure mode"),
         }
+    }
+
+    /// Whether a line may be logged: one a second of each kind.
+    fn may_log(last_us: &Cell<u64>, now_us: u64) -> bool {
+        const LOG_PAUSE_US: u64 = 1_000_000;
+        let may = now_us.saturating_sub(last_us.get()) >= LOG_PAUSE_US;
+        if may {
+            last_us.set(now_us);
+        }
+        may
     }
 
     /// Counts requests that shared an overflow entry.
@@ -225,7 +249,19 @@ impl Metrics {
     }
 }
 
-fn define_policy(policy: &Policy, counters: &Counters) -> PolicyMetrics {
+fn define_without_policy(policies: &PolicySet, counters: &Counters) -> Vec<(Outcome, Metric)> {
+    let blocks = !policies.access.block.is_empty();
+    let outcomes = [Outcome::Allowed, Outcome::Rejected, Outcome::Blocked, Outcome::ShadowBlocked];
+    let possible = outcomes.into_iter().filter(|outcome| blocks || !is_block(*outcome));
+    possible
+        .map(|outcome| (outcome, counters.decision("none", "none", outcome.word(), DecidedBy::Policy.word())))
+        .collect()
+}
+
+fn define_policy(policy: &Policy, policies: &PolicySet, counters: &Counters) -> PolicyMetrics {
+    let blocks = !policy.access.block.is_empty() || !policies.access.block.is_empty();
+    let possible = |outcome, by| possible(outcome, by) && (blocks || !is_block(outcome));
+
     let metric = |limit: &str, outcome: &str, by: DecidedBy| counters.decision(&policy.name, limit, outcome, by.word());
     let pairs = Outcome::ALL.iter().flat_map(|outcome| DecidedBy::ALL.iter().map(move |by| (outcome, by)));
     let whole = pairs.map(|(outcome, by)| possible(*outcome, *by).then(|| metric("all", outcome.word(), *by)));
@@ -240,7 +276,16 @@ fn define_policy(policy: &Policy, counters: &Counters) -> PolicyMetrics {
 
 /// Denials and rejections have their limit; what remains is defined for the policy as a whole.
 fn possible(outcome: Outcome, decided_by: DecidedBy) -> bool {
-    matches!((outcome, decided_by), (Outcome::Allowed, _) | (Outcome::Unavailable, DecidedBy::FailureMode))
+    match outcome {
+        Outcome::Allowed => true,
+        Outcome::Unavailable => decided_by == DecidedBy::FailureMode,
+        Outcome::Blocked | Outcome::Exempt | Outcome::ShadowBlocked => decided_by == DecidedBy::Policy,
+        Outcome::Denied | Outcome::Rejected => false,
+    }
+}
+
+fn is_block(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Blocked | Outcome::ShadowBlocked)
 }
 
 fn whole(policy: &PolicyMetrics, outcome: Outcome, decided_by: DecidedBy) -> Option<&Metric> {

@@ -3,8 +3,12 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use lockkeeper_core::completion::Circumstances;
 use lockkeeper_core::decision::{Action as Verdict, Answer, Decision, Header, Report};
+use lockkeeper_core::host_config::HostConfig;
 use lockkeeper_core::identity::Attribute;
+use lockkeeper_core::rate_limit_fields::is_single_valued;
+use lockkeeper_core::selection::{GatewayRoute, Selection};
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
@@ -50,8 +54,9 @@ impl RequestState {
 }
 
 /// Carries out a decision in the request's own context: records it, and answers if it says so.
-fn decide(request: &RefCell<RequestState>, decision: Decision, gateway: &Gateway) -> Action {
-    let Decision { action, report } = decision;
+fn decide(request: &RefCell<RequestState>, mut decision: Decision, gateway: &Gateway) -> Action {
+    complete(&mut decision, gateway);
+    let Decision { action, report, .. } = decision;
     gateway.metrics().decision(&report);
     record(&report, gateway);
     let degraded = report.decided_by.is_degraded().then(|| report.decided_by.word());
@@ -66,6 +71,16 @@ fn decide(request: &RefCell<RequestState>, decision: Decision, gateway: &Gateway
             Action::Pause
         }
     }
+}
+
+/// Tells the decision what only the host knows, where that matters.
+fn complete(decision: &mut Decision, gateway: &Gateway) {
+    let rules = &gateway.engine().policies().answers;
+    let needs = decision.needs(rules);
+    let origin = needs.origin.then(|| host::request_header("origin").ok().flatten()).flatten();
+    let random = if needs.random { host::random_bytes().map_or(0, u64::from_le_bytes) } else { 0 };
+    let unix_s = if needs.unix_s { host::unix_s() } else { 0 };
+    decision.complete(rules, Circumstances { random, unix_s, origin: origin.as_deref() });
 }
 
 /// Writes the decision where access logs and later filters find it.
@@ -86,7 +101,7 @@ fn record(report: &Report, gateway: &Gateway) {
 
 fn send(answer: &Answer, degraded: Option<(&str, &str)>, report: &Report) {
     let details = format!("lockkeeper_{}", report.outcome.word());
-    let mut headers: Vec<(&str, &str)> = answer.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let mut headers: Vec<(&str, &str)> = answer.headers.iter().map(|(name, value)| (&**name, value.as_str())).collect();
     headers.extend(degraded);
     let http = LocalResponse {
         status: u32::from(answer.status),
@@ -145,11 +160,9 @@ impl HttpContext for Request {
     fn on_http_request_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
         trap_on_purpose();
         let engine = self.gateway.engine();
-        let needs = engine.line_needs();
-        let line = |needed: bool, name: &str| if needed { text(name) } else { String::new() };
-        let (method, authority) = (line(needs.method, ":method"), line(needs.authority, ":authority"));
-        let selection = engine.select(&method, &authority, &line(needs.target, ":path"));
-        let values: Vec<Option<Vec<u8>>> = engine.attributes(&selection).iter().map(look_up).collect();
+        let selection = select(&self.gateway);
+        let values: Vec<Option<Vec<u8>>> =
+            engine.attributes(&selection).iter().map(|one| look_up(one, &self.gateway)).collect();
         let step = engine.begin(&selection, &values);
         *self.state.borrow_mut() = RequestState::Waiting;
         match self.gateway.begin(step, self.context_id, &self.state) {
@@ -160,14 +173,53 @@ impl HttpContext for Request {
 
     fn on_http_response_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
         if let RequestState::Forwarded { headers, degraded } = &*self.state.borrow() {
-            for (name, value) in headers {
-                let _ = host::add_response_header(name, value);
-            }
+            add_beside_upstreams(headers);
             if let Some((name, decider)) = self.gateway.config().degraded_header.as_deref().zip(*degraded) {
                 let _ = host::set_response_header(name, decider);
             }
         }
         Action::Continue
+    }
+}
+
+/// Adds fields to the response. Of those that may occur only once, the upstream's own stay and ours are left out.
+fn add_beside_upstreams(headers: &[Header]) {
+    let is_there = |name: &str| host::response_header(name).ok().flatten().is_some();
+    let is_told = headers.iter().any(|(name, _)| is_single_valued(name) && is_there(name));
+    for (name, value) in headers.iter().filter(|(name, _)| !(is_told && is_single_valued(name))) {
+        let _ = host::add_response_header(name, value);
+    }
+}
+
+/// Finds the policy, reading no more of the request than that takes.
+fn select(gateway: &Gateway) -> Selection {
+    let engine = gateway.engine();
+    let needs = engine.line_needs();
+    let line = |needed: bool, name: &str| if needed { text(name) } else { String::new() };
+    let (method, authority) = (line(needs.method, ":method"), line(needs.authority, ":authority"));
+    let name = needs.route_name.then(|| property_text("xds\0route_name")).flatten();
+    let policy = needs.route_policy.then(|| property_text(ROUTE_POLICY)).flatten();
+    let gateway_route = GatewayRoute { name: name.as_deref(), policy: policy.as_deref() };
+    let selection = engine.select_routed(&method, &authority, &line(needs.target, ":path"), gateway_route);
+    if selection.names_unknown_policy() {
+        gateway.metrics().unknown_policy(policy.as_deref().unwrap_or_default());
+    }
+    let headers = engine.route_headers(&selection);
+    if headers.is_empty() {
+        return selection;
+    }
+    let values: Vec<Option<Vec<u8>>> = headers.iter().map(|one| look_up(one, gateway)).collect();
+    engine.select_by_headers(selection, &values)
+}
+
+/// Where a route of Envoy may name a policy.
+const ROUTE_POLICY: &str = "xds\0route_metadata\0filter_metadata\0lockkeeper\0policy";
+
+/// A property as text; what is there but is no text is the empty one.
+fn property_text(path: &str) -> Option<String> {
+    match host::property(path) {
+        Ok(bytes) => bytes.map(|bytes| String::from_utf8(bytes).unwrap_or_default()),
+        Err(_) => Some(String::new()),
     }
 }
 
@@ -177,17 +229,25 @@ fn text(name: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-fn look_up(attribute: &Attribute) -> Option<Vec<u8>> {
+fn look_up(attribute: &Attribute, gateway: &Gateway) -> Option<Vec<u8>> {
     match attribute {
         Attribute::ClientAddress => host::property("source\0address").ok().flatten(),
         // The property joins several lines by a comma; the header call would give the first line alone.
         Attribute::Header(name) => host::property(&format!("request\0headers\0{name}")).ok().flatten(),
-        Attribute::Metadata(path) => host::property(&metadata_path(path)).ok().flatten(),
+        Attribute::Metadata(path) => host::property(&metadata_path(path, gateway.config())).ok().flatten(),
     }
 }
 
-fn metadata_path(path: &[String]) -> String {
-    format!("metadata\0filter_metadata\0{}", path.join("\0"))
+/// The property of a metadata path. `jwt_authn` stands for Envoy's filter of that name and the member in which it keeps
+/// the verified payload.
+fn metadata_path(path: &[String], config: &HostConfig) -> String {
+    let mut property = String::from("metadata\0filter_metadata");
+    let mut steps = path.iter().map(String::as_str).peekable();
+    if steps.next_if_eq(&"jwt_authn").is_some() {
+        property.extend(["\0envoy.filters.http.jwt_authn\0", &config.jwt_payload]);
+    }
+    steps.for_each(|step| property.extend(["\0", step]));
+    property
 }
 
 #[cfg(feature = "trap")]

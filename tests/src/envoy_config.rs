@@ -73,10 +73,13 @@ impl EnvoyConfig {
         self.plugin(|plugin| merge(&mut plugin["host"], fields))
     }
 
-    /// How long a request may wait for its decision; `redis_proxy` gives up a fifth earlier, as it does in the shipped file.
+    /// How long a request may wait for its decision; Envoy gives up on the store, or on connecting to it, when the filter does.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        let op_timeout = format!("{:.3}s", deadline.mul_f64(0.8).as_secs_f64());
-        *at(self.listener("lockkeeper_redis"), OP_TIMEOUT) = op_timeout.into();
+        let text = json!(format!("{:.3}s", deadline.as_secs_f64()));
+        *at(self.listener("lockkeeper_redis"), OP_TIMEOUT) = text.clone();
+        for cluster in ["redis", "lockkeeper_store", "lockkeeper_redis"] {
+            self.cluster(cluster)["connect_timeout"] = text.clone();
+        }
         self.host(json!({ "deadline": format!("{}ms", deadline.as_millis()) }))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::http::{Client, Request, Response};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// One request of a load and what came of it.
@@ -18,11 +18,13 @@ pub struct Sample {
 
 /// When a load ends.
 #[derive(Clone, Copy, Debug)]
-pub enum Until {
+pub enum Until<'a> {
     /// After so many requests over all connections.
     Requests(usize),
     /// After this time.
     Elapsed(Duration),
+    /// When this becomes true.
+    Told(&'a AtomicBool),
 }
 
 impl Sample {
@@ -36,7 +38,7 @@ impl Sample {
 pub fn run(
     server: SocketAddr,
     connections: usize,
-    until: Until,
+    until: Until<'_>,
     request: impl Fn(usize) -> Request + Sync,
 ) -> Vec<Sample> {
     let (start, next) = (Instant::now(), AtomicUsize::new(0));
@@ -47,6 +49,7 @@ pub fn run(
             let over = match until {
                 Until::Requests(count) => number >= count,
                 Until::Elapsed(time) => start.elapsed() >= time,
+                Until::Told(over) => over.load(Ordering::Relaxed),
             };
             if over {
                 return samples;

@@ -32,7 +32,10 @@ fn policy() -> Value {
 }
 
 fn config() -> EnvoyConfig {
-    EnvoyConfig::shipped().policy(policy()).host(json!({ "deadline": "2s", "degraded_header": "x-decided-by" }))
+    EnvoyConfig::shipped()
+        .policy(policy())
+        .deadline(Duration::from_secs(2))
+        .host(json!({ "degraded_header": "x-decided-by" }))
 }
 
 /// Real Redis, a gateway and the upstream behind it.
@@ -140,7 +143,7 @@ fn an_upload_waits_for_its_decision_and_a_denied_one_never_reaches_the_upstream(
     const UPLOAD: usize = 5 << 20;
     let stub = StubStore::start(stub_store::admit()).expect("a loopback port is free");
     let upstream = Upstream::start().expect("the upstream starts");
-    let config = config().straight_to(stub.address()).upstream(upstream.address()).host(json!({ "deadline": "10s" }));
+    let config = config().straight_to(stub.address()).upstream(upstream.address()).deadline(Duration::from_secs(10));
     let envoy = Envoy::start(&config).expect("Envoy starts");
     let upload = Request::new("POST", "/v1/things").header("x-user", "one").body(vec![b'x'; UPLOAD]);
     stub.behave(stub_store::admit_after(Duration::from_millis(300)));

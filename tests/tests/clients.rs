@@ -76,7 +76,7 @@ fn patience(number: usize) -> Duration {
 }
 
 /// Requests of one user over 4 connections, none of which goes away.
-fn patient(server: SocketAddr, user: &str, until: Until) -> Vec<Sample> {
+fn patient(server: SocketAddr, user: &str, until: Until<'_>) -> Vec<Sample> {
     load::run(server, 4, until, |_| request(user))
 }
 

@@ -6,6 +6,7 @@ use lockkeeper_tests::{Envoy, EnvoyConfig, Redis};
 use redis::Connection;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 const CLIENTS: usize = 200_000;
 
@@ -44,9 +45,7 @@ fn policy() -> Value {
 fn start() -> (Redis, Envoy) {
     let redis = Redis::start().expect("Redis starts");
     let config = EnvoyConfig::shipped().concurrency(2).redis(redis.address()).direct_response().without_access_log();
-    let mut config = config.policy(policy()).host(json!({ "deadline": "5s" }));
-    config.listener("lockkeeper_redis")["filter_chains"][0]["filters"][0]["typed_config"]["settings"]["op_timeout"] =
-        json!("5s");
+    let config = config.policy(policy()).deadline(Duration::from_secs(5));
     (redis, Envoy::start(&config).expect("Envoy starts"))
 }
 

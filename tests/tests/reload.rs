@@ -39,7 +39,7 @@ fn broken_policy() -> (Value, [&'static str; 4]) {
 
 fn config(redis: &Redis) -> EnvoyConfig {
     let config = EnvoyConfig::shipped().concurrency(2).redis(redis.address()).direct_response().without_access_log();
-    config.host(json!({ "deadline": "2s" })).policy(policy(json!(LIMIT)))
+    config.deadline(Duration::from_secs(5)).policy(policy(json!(LIMIT)))
 }
 
 fn request(user: &str) -> Request {

@@ -3,12 +3,13 @@
 use lockkeeper_tests::raw::{RawConnection, RawResponse};
 use lockkeeper_tests::{Envoy, EnvoyConfig, Redis};
 use serde_json::json;
+use std::time::Duration;
 
 /// One request a day for each value of `x-user`, and one worker whose VM must survive everything.
 fn config(redis: &Redis) -> EnvoyConfig {
     let limit = json!({ "name": "per-user", "algorithm": "fixed_window", "limit": 1, "window": "1d", "key": ["header:x-user"] });
     let config = EnvoyConfig::shipped().redis(redis.address()).direct_response().without_access_log();
-    config.host(json!({ "deadline": "2s" })).policy(json!({
+    config.deadline(Duration::from_secs(2)).policy(json!({
         "version": 1,
         "policies": { "api": { "limits": [limit], "limits_on_store_failure": "deny" } },
         "default_policy": "api"

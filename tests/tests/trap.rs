@@ -16,7 +16,7 @@ fn start(stub: &StubStore) -> Envoy {
     let mut config = EnvoyConfig::shipped_with(&paths::wasm_trap())
         .straight_to(stub.address())
         .direct_response()
-        .host(json!({ "deadline": "10s" }))
+        .deadline(Duration::from_secs(10))
         .policy(json!({
             "version": 1,
             "policies": { "api": { "limits": [limit], "limits_on_store_failure": "deny" } },

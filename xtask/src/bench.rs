@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: what a decision costs, as ratios of runs made in turn on this machine. Absolute times say nothing here.
 
+mod distance;
 mod gateways;
 mod row;
 mod script_time;
@@ -64,6 +65,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     }
     if options.only != Some(Part::Script) {
         rows.extend(gateway_rows(&redis, effort)?);
+        rows.extend(distance::measure(&redis, effort)?);
         rows.push(size()?);
     }
     if options.json {

@@ -1,143 +1,80 @@
 //! Reads one limit of a policy: its algorithm with numbers, its key, its cost.
 
+use super::cost;
 use super::error::PolicyErrors;
 use super::load::LoadOptions;
-use super::names::{is_header_name, read as name};
+use super::names::read as name;
+use super::numbers::{self, KINDS, Kind, Numbers};
+use super::overrides::{self, Base};
 use super::reader::{Members, Place};
-use super::units::{Rate, duration_us, rate};
-use super::{Limit, MissingKey};
-use crate::algorithm::{Algorithm, Charge, DomainError, FixedWindow, SlidingWindow, SlidingWindowCounter, TokenBucket};
+use super::{Access, Cost, CustomAnswers, Limit, LimitId, key};
+use crate::client_address::AddressSource;
 use crate::identity::{AddressPrefixes, KeyPart, meaning};
-use crate::resp::push_bulk;
-use crate::script;
 
 /// What the rest of the file means for a limit.
 pub(super) struct Scope<'a> {
     pub namespace: &'a str,
     pub prefixes: AddressPrefixes,
+    pub source: AddressSource,
     pub options: LoadOptions,
+    /// What the file says before its policies do.
+    pub access: &'a Access,
+    pub custom: &'a CustomAnswers,
+    /// Whether the file enforces at all.
+    pub enforce: bool,
 }
 
-/// The numbers of a limit as the file gives them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Numbers {
-    TokenBucket { capacity: u64, refill: Rate },
-    SlidingWindow { limit: u64, window_us: u64 },
-    SlidingWindowCounter { limit: u64, window_us: u64 },
-    FixedWindow { limit: u64, window_us: u64 },
-}
+const COMMON_FIELDS: [&str; 7] = ["name", "algorithm", "key", "on_missing_key", "cost", "overrides", "enforce"];
 
-#[derive(Clone, Copy)]
-enum Kind {
-    TokenBucket,
-    SlidingWindow,
-    SlidingWindowCounter,
-    FixedWindow,
-}
-
-const KINDS: [(&str, Kind); 4] = [
-    ("token_bucket", Kind::TokenBucket),
-    ("sliding_window", Kind::SlidingWindow),
-    ("sliding_window_counter", Kind::SlidingWindowCounter),
-    ("fixed_window", Kind::FixedWindow),
-];
-const COMMON_FIELDS: [&str; 6] = ["name", "algorithm", "key", "on_missing_key", "cost", "enforce"];
-/// The largest number of units; the algorithms narrow it further.
-const UNITS_MAX: u64 = 1_000_000_000_000;
-const KEY_PARTS_MAX: usize = 8;
-
-/// Reads the limit at `place` of the policy named `policy`.
-pub(super) fn read(policy: &str, place: &Place<'_>, scope: &Scope<'_>, errors: &mut PolicyErrors) -> Option<Limit> {
+/// Reads the limit at `place` of the policy named `policy`; `id` is its place in the file.
+pub(super) fn read(
+    policy: &str,
+    id: LimitId,
+    place: &Place<'_>,
+    scope: &Scope<'_>,
+    errors: &mut PolicyErrors,
+) -> Option<Limit> {
     let object = place.object(errors, "an object: a limit")?;
     let limit_name = object.required("name", errors, "a name").and_then(|place| name(&place, errors));
     let kind =
         object.required("algorithm", errors, "the name of an algorithm").and_then(|place| place.choice(errors, &KINDS));
-    let numbers = kind.and_then(|kind| read_numbers(kind, &object, errors));
-    let cost = object.optional("cost").map_or(Some(1), |place| read_cost(&place, numbers, errors));
-    let algorithms = numbers.and_then(|numbers| build(numbers, cost.unwrap_or(1), &object, scope.options, errors));
-    let key = object.required("key", errors, "a list of key parts").and_then(|place| read_key(&place, errors));
-    let missing = [("reject", MissingKey::Reject), ("skip", MissingKey::Skip)];
-    let on_missing_key =
-        object.optional("on_missing_key").map_or(Some(MissingKey::Reject), |place| place.choice(errors, &missing));
+    let numbers = kind.and_then(|kind| numbers::read(kind, &object, errors));
+    let cost = read_cost(&object, numbers, errors);
+    let cost_max = cost.as_ref().map_or(1, Cost::max);
+    let base = numbers.and_then(|numbers| numbers::grant(numbers, cost_max, &object, scope.options, errors));
+    let overrides = object.optional("overrides").map_or(Some(Vec::new()), |place| {
+        let base = kind.zip(numbers).map(|(kind, numbers)| Base { kind, numbers, cost: cost_max });
+        overrides::read(&place, base, scope, errors)
+    });
+    let key = object.required("key", errors, "a list of key parts").and_then(|place| key::read(&place, errors));
+    let on_missing_key = key::read_on_missing(&object, key.as_deref(), errors);
     let enforce = object.optional("enforce").map_or(Some(true), |place| place.boolean(errors));
     finish(&object, kind, errors);
-    let (limit_name, numbers, key, (algorithm, local_algorithm)) = (limit_name?, numbers?, key?, algorithms?);
-    let store_key_prefix =
-        format!("{}:{policy}.{limit_name}:{}:", scope.namespace, numbers.meaning(&key, scope.prefixes));
-    let policy_item = numbers.policy_item(&limit_name);
-    let (cost, enforce) = (cost?, enforce?);
-    let charge = Charge { algorithm: &algorithm, cost, enforce };
-    let mut script_arguments = Vec::new();
-    script::arguments(b"", &[charge]).iter().skip(1).for_each(|argument| push_bulk(argument, &mut script_arguments));
+    let (name, key, base, enforce) = (limit_name?, key?, base?, enforce? && scope.enforce);
+    let meaning = numbers?.meaning(&key, scope.prefixes);
     Some(Limit {
-        script_arguments,
-        algorithm,
-        local_algorithm,
-        cost,
+        id,
+        label: name.clone(),
+        script_head: numbers::script_head(&base.algorithm, enforce),
+        base,
+        overrides: overrides?,
+        cost: cost?,
         enforce,
         on_missing_key: on_missing_key?,
-        store_key_prefix,
-        policy_item,
-        name: limit_name,
+        store_key_prefix: format!("{}:{policy}.{name}:{meaning}:", scope.namespace),
+        name,
         key,
     })
 }
 
-fn read_numbers(kind: Kind, object: &Members<'_>, errors: &mut PolicyErrors) -> Option<Numbers> {
-    if let Kind::TokenBucket = kind {
-        let capacity = units(object, "capacity", UNITS_MAX, errors);
-        let refill = object.required("refill", errors, "a rate such as \"5/s\"").and_then(|place| rate(&place, errors));
-        return Some(Numbers::TokenBucket { capacity: capacity?, refill: refill? });
-    }
-    let limit_max = if matches!(kind, Kind::SlidingWindow) { 10_000 } else { UNITS_MAX };
-    let limit = units(object, "limit", limit_max, errors);
-    let window =
-        object.required("window", errors, "a duration such as \"1m\"").and_then(|place| duration_us(&place, errors));
-    let (limit, window_us) = (limit?, window?);
-    Some(match kind {
-        Kind::SlidingWindow => Numbers::SlidingWindow { limit, window_us },
-        Kind::SlidingWindowCounter => Numbers::SlidingWindowCounter { limit, window_us },
-        Kind::TokenBucket | Kind::FixedWindow => Numbers::FixedWindow { limit, window_us },
-    })
-}
-
-fn units(object: &Members<'_>, field: &str, max: u64, errors: &mut PolicyErrors) -> Option<u64> {
-    object
-        .required(field, errors, "a whole number of requests, at least 1")
-        .and_then(|place| place.whole(errors, 1..=max, ""))
-}
-
-fn read_cost(place: &Place<'_>, numbers: Option<Numbers>, errors: &mut PolicyErrors) -> Option<u64> {
-    match numbers.map(Numbers::units) {
-        Some(units) => place.whole(errors, 1..=units, ", the most that the limit ever grants at once"),
-        None => place.whole(errors, 1..=UNITS_MAX, ""),
-    }
-}
-
-/// The algorithm for the store and the one scaled for the local limiter, or a fault when their numbers are not exact.
-fn build(
-    numbers: Numbers,
-    cost: u64,
-    object: &Members<'_>,
-    options: LoadOptions,
-    errors: &mut PolicyErrors,
-) -> Option<(Algorithm, Algorithm)> {
-    let share = options.local_share;
-    let (found, remedy) = match (numbers.algorithm(), numbers.scaled(share, cost).algorithm()) {
-        (Ok(whole), Ok(local)) => return Some((whole, local)),
-        (Err(error), _) => (format!("numbers that do not fit together ({error})"), ""),
-        (Ok(_), Err(error)) => {
-            (format!("numbers that do not fit at this host's share of {share} ({error})"), ", or a larger share")
-        }
-    };
-    errors.push(object.path(), found, format!("smaller numbers, or a rounder refill or window{remedy}"));
-    None
+fn read_cost(object: &Members<'_>, numbers: Option<Numbers>, errors: &mut PolicyErrors) -> Option<Cost> {
+    let allowance = numbers.map(Numbers::units);
+    object.optional("cost").map_or(Some(Cost::Fixed(1)), |place| cost::read(&place, allowance, errors))
 }
 
 fn finish(object: &Members<'_>, kind: Option<Kind>, errors: &mut PolicyErrors) {
     let own: &[&str] = match kind {
-        Some(Kind::TokenBucket) => &["capacity", "refill"],
-        Some(_) => &["limit", "window"],
+        Some(kind) => kind.fields(),
         // Without a known algorithm, its fields are not known either: do not blame them.
         None => {
             ["capacity", "refill", "limit", "window"].iter().for_each(|field| drop(object.optional(field)));
@@ -147,89 +84,7 @@ fn finish(object: &Members<'_>, kind: Option<Kind>, errors: &mut PolicyErrors) {
     object.finish(errors, &[&COMMON_FIELDS, own].concat());
 }
 
-fn read_key(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Vec<KeyPart>> {
-    let places = place.list(errors, "a list of key parts such as [\"client_address\"]")?;
-    if places.is_empty() || places.len() > KEY_PARTS_MAX {
-        place
-            .reject(errors, format!("1 to {KEY_PARTS_MAX} key parts; [\"constant:all\"] counts all requests together"));
-    }
-    places.iter().map(|place| read_key_part(place, errors)).collect::<Vec<_>>().into_iter().collect()
-}
-
-fn read_key_part(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<KeyPart> {
-    let expected = "\"client_address\", \"method\", \"host\", \"path\", \"header:NAME\", \"metadata:FILTER.PATH\" or \"constant:TEXT\"";
-    let part = key_part(place.text(errors, expected)?);
-    if part.is_none() {
-        place.reject(errors, expected);
-    }
-    part
-}
-
-fn key_part(text: &str) -> Option<KeyPart> {
-    match text.split_once(':') {
-        None => match text {
-            "client_address" => Some(KeyPart::ClientAddress),
-            "method" => Some(KeyPart::Method),
-            "host" => Some(KeyPart::Host),
-            "path" => Some(KeyPart::Path),
-            _ => None,
-        },
-        Some(("header", name)) if is_header_name(name) => Some(KeyPart::Header(name.to_ascii_lowercase())),
-        Some(("metadata", path)) => metadata_path(path).map(KeyPart::Metadata),
-        Some(("constant", text)) if !text.is_empty() => Some(KeyPart::Constant(text.to_owned())),
-        Some(_) => None,
-    }
-}
-
-/// `jwt_authn.payload.sub` under the short name of a well-known filter, or with its full name in quotes is not needed:
-/// the first step is the filter's namespace, where `jwt_authn` stands for Envoy's own.
-fn metadata_path(text: &str) -> Option<Vec<String>> {
-    let steps: Vec<String> = text.split('.').map(str::to_owned).collect();
-    (steps.len() >= 2 && steps.iter().all(|step| !step.is_empty())).then_some(steps)
-}
-
 impl Numbers {
-    fn units(self) -> u64 {
-        match self {
-            Numbers::TokenBucket { capacity, .. } => capacity,
-            Numbers::SlidingWindow { limit, .. }
-            | Numbers::SlidingWindowCounter { limit, .. }
-            | Numbers::FixedWindow { limit, .. } => limit,
-        }
-    }
-
-    fn algorithm(self) -> Result<Algorithm, DomainError> {
-        Ok(match self {
-            Numbers::TokenBucket { capacity, refill } => {
-                Algorithm::TokenBucket(TokenBucket::new(capacity, refill.tokens, refill.period_us)?)
-            }
-            Numbers::SlidingWindow { limit, window_us } => {
-                Algorithm::SlidingWindow(SlidingWindow::new(limit, window_us)?)
-            }
-            Numbers::SlidingWindowCounter { limit, window_us } => {
-                Algorithm::SlidingWindowCounter(SlidingWindowCounter::new(limit, window_us)?)
-            }
-            Numbers::FixedWindow { limit, window_us } => Algorithm::FixedWindow(FixedWindow::new(limit, window_us)?),
-        })
-    }
-
-    /// The numbers for one instance of several. A share too small for a single request of `cost` becomes that cost.
-    fn scaled(self, share: f64, cost: u64) -> Numbers {
-        let part = |units: u64| part(units, share).0.max(cost);
-        match self {
-            whole if share >= 1.0 => whole,
-            // A slower refill by the same share: longer periods lose nothing to rounding, fewer tokens could.
-            Numbers::TokenBucket { capacity, refill } => {
-                Numbers::TokenBucket { capacity: part(capacity), refill: scaled_refill(refill, share) }
-            }
-            Numbers::SlidingWindow { limit, window_us } => Numbers::SlidingWindow { limit: part(limit), window_us },
-            Numbers::SlidingWindowCounter { limit, window_us } => {
-                Numbers::SlidingWindowCounter { limit: part(limit), window_us }
-            }
-            Numbers::FixedWindow { limit, window_us } => Numbers::FixedWindow { limit: part(limit), window_us },
-        }
-    }
-
     /// Changes when stored counts would mean something else; capacities and rates may change without.
     fn meaning(self, key: &[KeyPart], prefixes: AddressPrefixes) -> String {
         let algorithm = match self {
@@ -245,41 +100,4 @@ impl Numbers {
         }
         meaning(&texts)
     }
-
-    /// `"name";q=100;w=60`: quota, and the whole seconds in which it is granted, left out below one second.
-    fn policy_item(self, name: &str) -> String {
-        let window_us = match self {
-            Numbers::TokenBucket { capacity, refill } => {
-                let fill_us = u128::from(capacity)
-                    .saturating_mul(u128::from(refill.period_us))
-                    .div_ceil(u128::from(refill.tokens.max(1)));
-                u64::try_from(fill_us).unwrap_or(u64::MAX)
-            }
-            Numbers::SlidingWindow { window_us, .. }
-            | Numbers::SlidingWindowCounter { window_us, .. }
-            | Numbers::FixedWindow { window_us, .. } => window_us,
-        };
-        let window =
-            if window_us < 1_000_000 { String::new() } else { format!(";w={}", window_us.div_ceil(1_000_000)) };
-        format!("\"{name}\";q={}{window}", self.units())
-    }
-}
-
-fn scaled_refill(refill: Rate, share: f64) -> Rate {
-    if let (tokens, true) = part(refill.tokens, share) {
-        return Rate { tokens, period_us: refill.period_us };
-    }
-    // Whole milliseconds keep the numbers exact for large capacities.
-    let period_ms = (refill.period_us as f64 / share / 1_000.0).ceil() as u64;
-    Rate { tokens: refill.tokens, period_us: period_ms.saturating_mul(1_000) }
-}
-
-/// The whole units in a share, and whether that is all of it. No double is exactly 0.29: what is off by so little that
-/// it can only come from there is whole.
-fn part(units: u64, share: f64) -> (u64, bool) {
-    let product = units as f64 * share;
-    let nearest = product.round();
-    let is_whole = (product - nearest).abs() <= nearest * 1e-12;
-    let whole = if is_whole { nearest } else { product.floor() };
-    (whole as u64, is_whole)
 }

@@ -1,13 +1,14 @@
 //! From JSON to a [`PolicySet`]: reads every field, notes every fault, and only a file without faults loads.
 
+use super::combine::PolicyNames;
 use super::error::PolicyErrors;
 use super::names::{NAME_EXPECTED, is_name, read as name};
 use super::node::{Node, describe_text};
 use super::reader::{Members, Place};
-use super::{FailureMode, HeaderMode, Policy, PolicySet};
-use crate::identity::{AddressPrefixes, Attribute};
+use super::{CustomAnswers, FailureMode, LimitId, Policy, PolicySet, Preflights, access, answers, attributes};
+use crate::normalize::PathRules;
 use crate::policy::Limit;
-use crate::policy::{limit, routes};
+use crate::policy::{limit, request, routes};
 use crate::route::Routes;
 
 /// What the host adds to a policy file.
@@ -48,8 +49,26 @@ impl PolicySet {
     }
 }
 
-const FILE_FIELDS: [&str; 7] =
-    ["version", "namespace", "client_address", "rate_limit_headers", "policies", "routes", "default_policy"];
+const FILE_FIELDS: [&str; 17] = [
+    "version",
+    "namespace",
+    "client_address",
+    "paths",
+    "enforce",
+    "exempt",
+    "block",
+    "preflights",
+    "rate_limit_headers",
+    "retry_after_jitter",
+    "cors",
+    "denied",
+    "unavailable",
+    "policies",
+    "routes",
+    "policy_from_route_metadata",
+    "default_policy",
+];
+const POLICY_FIELDS: [&str; 6] = ["limits", "limits_on_store_failure", "exempt", "block", "denied", "unavailable"];
 /// The most policies in a file and limits in a policy.
 const POLICIES_MAX: usize = 1_000;
 const LIMITS_MAX: usize = 16;
@@ -58,31 +77,57 @@ fn read_file(place: &Place<'_>, options: LoadOptions, errors: &mut PolicyErrors)
     let file = place.object(errors, "an object: a policy file")?;
     read_version(&file, errors);
     let namespace = file.optional("namespace").map_or(Some("default".to_owned()), |place| name(&place, errors));
-    let address_prefixes =
-        file.optional("client_address").map_or(Some(AddressPrefixes::default()), |place| read_prefixes(&place, errors));
-    let headers =
-        file.optional("rate_limit_headers").map_or(Some(HeaderMode::Rt), |place| read_header_mode(&place, errors));
+    let address = file.optional("client_address");
+    let address = address.map_or(Some(Default::default()), |place| request::read_client_address(&place, errors));
+    let path_rules =
+        file.optional("paths").map_or(Some(PathRules::default()), |place| request::read_path_rules(&place, errors));
+    let answers = answers::read_rules(&file, errors);
+    let custom = answers::read_custom(&file, &CustomAnswers::default(), errors).unwrap_or_default();
+    let enforce = file.optional("enforce").map_or(Some(true), |place| place.boolean(errors));
+    let access = access::read(&file, errors);
+    let preflights = [("exempt", Preflights::Exempt), ("count", Preflights::Count)];
+    let preflights =
+        file.optional("preflights").map_or(Some(Preflights::Exempt), |place| place.choice(errors, &preflights));
+    let of_file = access.clone().unwrap_or_default();
     let scope = limit::Scope {
+        access: &of_file,
+        custom: &custom,
+        enforce: enforce.unwrap_or(true),
         namespace: namespace.as_deref().unwrap_or("default"),
-        prefixes: address_prefixes.unwrap_or_default(),
+        source: address.unwrap_or_default().0,
+        prefixes: address.unwrap_or_default().1,
         options,
     };
     let policies = file.required("policies", errors, "the policies, by name");
-    let names = policies.as_ref().and_then(policy_names);
+    let names = PolicyNames::new(policies.as_ref().and_then(policy_names));
     let policies = policies.and_then(|place| read_policies(&place, &scope, errors));
-    let routes =
-        file.optional("routes").map_or(Some(Vec::new()), |place| routes::read(&place, names.as_deref(), errors));
+    let context = routes::Context { policies: &names, rules: path_rules.unwrap_or_default() };
+    let routes = file.optional("routes").map_or(Some(Vec::new()), |place| routes::read(&place, context, errors));
+    let from_metadata = file.optional("policy_from_route_metadata").map_or(Some(false), |place| place.boolean(errors));
     let default_policy =
-        file.optional("default_policy").map(|place| routes::policy_index(&place, names.as_deref(), errors));
+        file.optional("default_policy").map(|place| routes::policy_index(&place, names.names.as_deref(), errors));
     file.finish(errors, &FILE_FIELDS);
-    Some(PolicySet {
+    let (address_source, address_prefixes) = address?;
+    let policies = policies?;
+    let set = PolicySet {
         namespace: namespace?,
-        address_prefixes: address_prefixes?,
-        rate_limit_headers: headers?,
+        enforce: enforce?,
+        address_prefixes,
+        address_source,
+        path_rules: path_rules?,
+        answers: answers?,
+        custom,
         routes: Routes::new(routes?),
+        policy_from_route_metadata: from_metadata?,
         default_policy: default_policy.flatten(),
-        policies: policies?,
-    })
+        combinations: names.combined(&policies),
+        policies,
+        attributes_without_policy: attributes::without_policy(&of_file, address_source),
+        access: access?,
+        preflights: preflights?,
+    };
+    routes::note_unknown_parameters(&set, file.path(), errors);
+    Some(set)
 }
 
 fn read_version(file: &Members<'_>, errors: &mut PolicyErrors) {
@@ -100,25 +145,6 @@ fn policy_names<'a>(policies: &Place<'a>) -> Option<Vec<&'a str>> {
     }
 }
 
-fn read_prefixes(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<AddressPrefixes> {
-    let object = place.object(errors, "an object with ipv4_prefix and ipv6_prefix")?;
-    let defaults = AddressPrefixes::default();
-    let source = object.optional("source").map_or(Some(()), |place| place.choice(errors, &[("host", ())]));
-    let mut prefix = |name: &str, default: u8, max: u64| match object.optional(name) {
-        None => Some(default),
-        Some(place) => place.whole(errors, 0..=max, "").and_then(|bits| u8::try_from(bits).ok()),
-    };
-    let ipv4 = prefix("ipv4_prefix", defaults.ipv4, 32);
-    let ipv6 = prefix("ipv6_prefix", defaults.ipv6, 128);
-    object.finish(errors, &["source", "ipv4_prefix", "ipv6_prefix"]);
-    source?;
-    Some(AddressPrefixes { ipv4: ipv4?, ipv6: ipv6? })
-}
-
-fn read_header_mode(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<HeaderMode> {
-    place.choice(errors, &[("rt", HeaderMode::Rt), ("off", HeaderMode::Off)])
-}
-
 fn read_policies(place: &Place<'_>, scope: &limit::Scope<'_>, errors: &mut PolicyErrors) -> Option<Vec<Policy>> {
     let object = place.object(errors, "an object: policies by name")?;
     let members = object.all();
@@ -128,36 +154,50 @@ fn read_policies(place: &Place<'_>, scope: &limit::Scope<'_>, errors: &mut Polic
     object.finish(errors, &[]);
     members
         .into_iter()
-        .map(|(name, place)| read_policy(name, &place, scope, errors))
+        .enumerate()
+        .map(|(index, (name, place))| read_policy(index, name, &place, scope, errors))
         .collect::<Vec<_>>()
         .into_iter()
         .collect()
 }
 
-fn read_policy(name: &str, place: &Place<'_>, scope: &limit::Scope<'_>, errors: &mut PolicyErrors) -> Option<Policy> {
+fn read_policy(
+    index: usize,
+    name: &str,
+    place: &Place<'_>,
+    scope: &limit::Scope<'_>,
+    errors: &mut PolicyErrors,
+) -> Option<Policy> {
     if !is_name(name) {
         errors.push(&place.path, format!("the name {}", describe_text(name)), NAME_EXPECTED);
     }
     let object = place.object(errors, "an object: a policy")?;
     let limits = object
         .required("limits", errors, "a list of limits")
-        .and_then(|place| read_limits(name, &place, scope, errors));
+        .and_then(|place| read_limits((index, name), &place, scope, errors));
     let modes = [("local", FailureMode::Local), ("allow", FailureMode::Allow), ("deny", FailureMode::Deny)];
     let on_failure = object
         .optional("limits_on_store_failure")
         .map_or(Some(FailureMode::Local), |place| place.choice(errors, &modes));
-    object.finish(errors, &["limits", "limits_on_store_failure"]);
-    let limits = limits?;
+    let access = access::read(&object, errors);
+    let custom = answers::read_custom(&object, scope.custom, errors);
+    object.finish(errors, &POLICY_FIELDS);
+    let (limits, access) = (limits?, access?);
+    let attributes = attributes::of_policy(&limits, &access, scope);
     Some(Policy {
         name: name.to_owned(),
-        attributes: attributes(&limits),
         limits,
         limits_on_store_failure: on_failure?,
+        preflight_attributes: attributes::with_preflight(&attributes),
+        attributes,
+        access,
+        custom: custom?,
+        members: vec![index],
     })
 }
 
 fn read_limits(
-    policy: &str,
+    (policy, policy_name): (usize, &str),
     place: &Place<'_>,
     scope: &limit::Scope<'_>,
     errors: &mut PolicyErrors,
@@ -166,8 +206,11 @@ fn read_limits(
     if places.is_empty() || places.len() > LIMITS_MAX {
         place.reject(errors, format!("a list of 1 to {LIMITS_MAX} limits"));
     }
-    let limits: Option<Vec<Limit>> =
-        places.iter().map(|place| limit::read(policy, place, scope, errors)).collect::<Vec<_>>().into_iter().collect();
+    let limits = places.iter().enumerate().map(|(limit, place)| {
+        let id = LimitId { policy, limit };
+        limit::read(policy_name, id, place, scope, errors)
+    });
+    let limits: Option<Vec<Limit>> = limits.collect::<Vec<_>>().into_iter().collect();
     note_repeated_names(&places, errors);
     limits
 }
@@ -182,14 +225,4 @@ fn note_repeated_names(limits: &[Place<'_>], errors: &mut PolicyErrors) {
             "a name that no other limit of the policy has",
         );
     }
-}
-
-fn attributes(limits: &[Limit]) -> Vec<Attribute> {
-    let mut needed: Vec<Attribute> = Vec::new();
-    for attribute in limits.iter().flat_map(|limit| &limit.key).filter_map(|part| part.attribute()) {
-        if !needed.contains(&attribute) {
-            needed.push(attribute);
-        }
-    }
-    needed
 }

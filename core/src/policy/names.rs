@@ -26,6 +26,16 @@ pub(crate) fn is_header_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
+/// The lower-case name of a header field, or a noted fault.
+pub(crate) fn header_name(place: &Place<'_>, expected: &str, errors: &mut PolicyErrors) -> Option<String> {
+    let text = place.text(errors, expected)?;
+    if !is_header_name(text) {
+        place.reject(errors, expected);
+        return None;
+    }
+    Some(text.to_ascii_lowercase())
+}
+
 /// Whether a text can be a route's host: a DNS name as it is sent, or an IP address.
 pub(super) fn is_host(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._[]:".contains(&byte);

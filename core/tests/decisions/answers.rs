@@ -30,7 +30,7 @@ fn a_429_is_a_problem_that_names_the_violated_limits() {
     assert_eq!(answer.status, 429);
     assert_eq!(answer.grpc_status, GrpcStatus::ResourceExhausted);
     assert_eq!(answer.grpc_message, "rate limit exceeded: a, c");
-    let headers: Vec<(&str, &str)> = answer.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let headers: Vec<(&str, &str)> = answer.headers.iter().map(|(name, value)| (&**name, value.as_str())).collect();
     let expected = [
         ("content-type", "application/problem+json"),
         ("cache-control", "no-store"),
@@ -91,7 +91,7 @@ fn nothing_is_said_about_quota_where_the_file_says_off() {
     ));
     assert_eq!(response_headers(&decided(&engine, &[], &[(true, 4, 1, 0)])), []);
     let denied = decided(&engine, &[], &[(false, 0, 1, 1)]);
-    let names: Vec<&str> = answer(&denied).headers.iter().map(|(name, _)| *name).collect();
+    let names: Vec<&str> = answer(&denied).headers.iter().map(|(name, _)| &**name).collect();
     assert_eq!(names, ["content-type", "cache-control", "retry-after"]);
 }
 
@@ -112,7 +112,7 @@ fn a_503_names_the_limits_that_could_not_be_checked() {
     });
     assert_eq!(body(answer), expected);
     assert_eq!((answer.status, answer.grpc_status), (503, GrpcStatus::Unavailable));
-    let headers: Vec<(&str, &str)> = answer.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let headers: Vec<(&str, &str)> = answer.headers.iter().map(|(name, value)| (&**name, value.as_str())).collect();
     let expected = [("content-type", "application/problem+json"), ("cache-control", "no-store"), ("retry-after", "1")];
     assert_eq!(headers, expected);
 }

@@ -8,8 +8,14 @@
     reason = "a test fails by panicking"
 )]
 
+mod access;
 mod answers;
 mod attributes;
+mod charges;
+mod combined;
+mod custom;
+mod fields;
 mod limits;
 mod replies;
+mod routing;
 mod support;

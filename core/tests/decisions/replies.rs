@@ -2,6 +2,7 @@
 
 use lockkeeper_core::decision::{DecidedBy, Outcome};
 use lockkeeper_core::engine::{Engine, Step};
+use lockkeeper_core::policy::LimitId;
 use lockkeeper_core::script;
 use lockkeeper_core::store::{Refusal, StoreFailure};
 
@@ -164,6 +165,6 @@ fn a_local_decision_charges_the_limits_that_the_store_would_have() {
     assert_eq!(charges.iter().map(|one| one.charge.enforce).collect::<Vec<_>>(), [false, true]);
     let decision = decision(local.resume(&local_decision(&[(false, 0, 1, 1), (true, 3, 1, 0)])));
     assert_eq!(decision.report.outcome, Outcome::Allowed);
-    assert_eq!(decision.report.shadow_denials, [1]);
+    assert_eq!(decision.report.shadow_denials, [LimitId { policy: 0, limit: 1 }]);
     assert_eq!(header(response_headers(&decision), "ratelimit"), Some(r#""w";r=3;t=1"#));
 }

@@ -12,9 +12,10 @@ use crate::markdown::{code_spans, only_code, page, workspace_file};
 
 /// Nothing here is known, so each message lists what is.
 const UNKNOWN_EVERYWHERE: &str = r#"{ "?": 0, "host": { "?": 0, "local": { "?": 0 } }, "policy": { "?": 0,
-    "client_address": { "?": 0 }, "routes": [{ "?": 0, "match": { "?": 0 } }],
+    "client_address": { "?": 0 }, "paths": { "?": 0 }, "cors": { "?": 0 }, "exempt": { "?": 0 }, "denied": { "?": 0 },
+    "unavailable": { "?": 0 }, "routes": [{ "?": 0, "match": { "?": 0 } }],
     "policies": { "p": { "?": 0, "limits": [
-        { "?": 0, "algorithm": "token_bucket" }, { "?": 0, "algorithm": "fixed_window" }] } } } }"#;
+        { "?": 0, "algorithm": "token_bucket", "capacity": 1, "refill": "1/s", "cost": { "?": 0 }, "overrides": [{ "?": 0 }] }, { "?": 0, "algorithm": "fixed_window" }] } } } }"#;
 
 #[test]
 fn policy_md_describes_every_field() {

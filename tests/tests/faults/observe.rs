@@ -4,6 +4,7 @@ use lockkeeper_tests::http::{Request, Response};
 use lockkeeper_tests::load::{self, Sample, Until};
 use lockkeeper_tests::{Envoy, EnvoyConfig, poll};
 use serde_json::json;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,9 +19,10 @@ const RECOVERED: usize = 50;
 /// So few calls may still wait for a store that is known to fail.
 const CALLS_MAX: u64 = 20;
 
-const HEALTHY: Duration = Duration::from_millis(400);
+const HEALTHY: Duration = Duration::from_millis(300);
 const BROKEN: Duration = Duration::from_millis(1_400);
-const MENDED: Duration = Duration::from_millis(2_800);
+/// The load goes on for so long after the recovery.
+const RECOVERED_FOR: Duration = Duration::from_millis(300);
 /// After this much of a fault the breakers have noticed.
 const NOTICED: Duration = Duration::from_millis(500);
 /// Whoever waits this long has waited for the store.
@@ -111,22 +113,25 @@ pub fn wait_for_the_store(envoy: &Envoy) {
     .expect("limits are global at the start");
 }
 
-/// Waits until the store decides for all workers, under load.
+/// Waits until the store decides for all workers.
 pub fn wait_for_recovery(envoy: &Envoy) {
+    poll_recovery(envoy).expect("limits are global again");
+}
+
+fn poll_recovery(envoy: &Envoy) -> anyhow::Result<()> {
     poll::until("the store decides for all workers", Duration::from_secs(10), || {
         let samples = load::run(envoy.address(), 8, Until::Requests(100), |_| Request::get(Mode::Deny.path()));
         samples.iter().all(|sample| decider(Mode::Deny, sample) == Decider::Store).then_some(())
     })
-    .expect("limits are global again");
 }
 
 /// Loads a gateway that is well, breaks its store in the middle, then mends it.
 pub fn observe(envoy: &Envoy, break_it: impl FnOnce(), mend_it: impl FnOnce()) -> Observed {
     wait_for_the_store(envoy);
+    let over = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         let start = Instant::now();
-        let until = Until::Elapsed(HEALTHY + BROKEN + MENDED);
-        let loads = MODES.map(|mode| scope.spawn(move || load_mode(envoy, mode, until)));
+        let loads = MODES.map(|mode| scope.spawn(move || load_mode(envoy, mode, Until::Told(over))));
         std::thread::sleep(HEALTHY);
         let broken = start.elapsed();
         break_it();
@@ -136,6 +141,10 @@ pub fn observe(envoy: &Envoy, break_it: impl FnOnce(), mend_it: impl FnOnce()) -
         let calls = self::calls(envoy) - calls;
         mend_it();
         let mended = start.elapsed();
+        let recovered = poll_recovery(envoy);
+        std::thread::sleep(RECOVERED_FOR);
+        over.store(true, Ordering::Relaxed);
+        recovered.expect("limits are global again");
         let samples = loads.into_iter().flat_map(|load| load.join().expect("the load does not panic")).collect();
         Observed { samples, broken, mended, calls }
     })
@@ -160,7 +169,7 @@ fn calls(envoy: &Envoy) -> u64 {
     envoy.admin().stats().iter().filter(|(name, _)| is_call(name)).map(|(_, count)| count).sum()
 }
 
-fn load_mode(envoy: &Envoy, mode: Mode, until: Until) -> Vec<(Mode, Sample)> {
+fn load_mode(envoy: &Envoy, mode: Mode, until: Until<'_>) -> Vec<(Mode, Sample)> {
     let paced = |_| {
         std::thread::sleep(PACE);
         Request::get(mode.path())

@@ -3,7 +3,6 @@
 use crate::observe::{Decider, Mode, alone, config, observe, wait_for_the_store};
 use lockkeeper_tests::stub_store::{self, Act, Behaviour, StubStore};
 use lockkeeper_tests::{Envoy, EnvoyConfig, poll};
-use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,12 +66,10 @@ fn a_store_that_takes_500_ms() {
 fn a_store_that_takes_nine_tenths_of_the_deadline_is_still_used() {
     let _alone = alone();
     for way in [Way::Straight, Way::RedisProxy] {
-        let mut config = config().host(json!({ "deadline": "500ms" }));
-        let settings =
-            &mut config.listener("lockkeeper_redis")["filter_chains"][0]["filters"][0]["typed_config"]["settings"];
-        assert_eq!(settings["op_timeout"], "0.05s", "Envoy gives up when the filter does");
-        settings["op_timeout"] = json!("0.5s");
-        let (stub, envoy) = start(way, config);
+        let mut config = config();
+        let redis_proxy = &config.listener("lockkeeper_redis")["filter_chains"][0]["filters"][0]["typed_config"];
+        assert_eq!(redis_proxy["settings"]["op_timeout"], "0.05s", "Envoy gives up when the filter does");
+        let (stub, envoy) = start(way, config.deadline(Duration::from_millis(500)));
         let slow = || stub.behave(stub_store::admit_after(Duration::from_millis(450)));
         observe(&envoy, slow, || stub.behave(stub_store::admit())).assert_no_outage(&format!("450 of 500 ms, {way:?}"));
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Long: with many connections on a busy machine requests queue for longer than the shipped deadline, and what is
 /// measured is the throughput of decisions made in Redis.
-const DEADLINE: Duration = Duration::from_secs(2);
+pub const DEADLINE: Duration = Duration::from_secs(2);
 /// How many exchanges the median Redis round trip is of.
 const ROUND_TRIPS: usize = 2_000;
 
@@ -134,7 +134,7 @@ impl Round {
 }
 
 /// One limit that admits everything.
-fn policy() -> Value {
+pub fn policy() -> Value {
     let limit = json!({ "name": "per-client", "algorithm": "token_bucket", "capacity": 1_000_000, "refill": "1000000/s", "key": ["client_address"] });
     json!({ "version": 1, "namespace": "bench", "policies": { "all": { "limits": [limit] } }, "default_policy": "all" })
 }
