@@ -27,9 +27,10 @@ fn policy() -> Value {
     };
     let bucket = |name: &str, key: &[&str]| limit(name, "token_bucket", key, "reject");
     json!({ "version": 1, "namespace": "explained",
-        "client_address": { "ipv4_prefix": 24, "ipv6_prefix": 48 },
+        "client_address": { "ipv4_prefix": 24, "ipv6_prefix": 48 }, "block": ["2001:db8:1::/48"],
         "policies": {
-            "default": { "limits": [bucket("address", &["client_address"])] },
+            "default": { "limits": [bucket("address", &["client_address"])],
+                "exempt": { "methods": ["PUT"], "client_addresses": ["198.51.100.0/24"] } },
             "login": { "limits": [
                 bucket("address", &["client_address", "constant:login"]),
                 limit("user", "fixed_window", &["header:x-user"], "skip") ] },
@@ -44,7 +45,7 @@ fn policy() -> Value {
                 "key": ["header:x-user"], "enforce": false }] } },
         "routes": [
             { "match": { "path": "/v1/login", "methods": ["POST"] }, "policy": "login" },
-            { "match": { "path": "/v1/users/*", "methods": ["GET"] }, "policy": "users" },
+            { "match": { "path": "/v1/users/*", "methods": ["GET"] }, "policies": ["default", "users"] },
             { "match": { "host": "*.example.com", "path": "/v1/*" }, "policy": "watched" },
             { "match": { "path": "/v1/users/{id}", "headers": { "x-user": "bob" } }, "policy": "parts" },
             { "match": { "host": "api.example.com", "path": "/v1/users/a" }, "policy": "login" } ],
@@ -180,7 +181,7 @@ fn the_filter_does_what_explain_says() {
         let explanation = explain(&engine, &Request::new(&options).unwrap(), Values::Shown);
         let status = send(&envoy, &options);
         assert_eq!(take_keys(&mut store), explained_keys(&explanation), "request {number}: {options:?} got {status}");
-        let policy = explanation.policy.map(|policy| policy.name);
+        let policy = explanation.policy.and_then(|policy| policy.logged_as);
         seen.insert((policy.clone(), status));
         expected_policies.push((options, policy));
     }

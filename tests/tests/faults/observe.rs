@@ -146,6 +146,7 @@ pub fn observe(envoy: &Envoy, break_it: impl FnOnce(), mend_it: impl FnOnce()) -
         over.store(true, Ordering::Relaxed);
         recovered.expect("limits are global again");
         let samples = loads.into_iter().flat_map(|load| load.join().expect("the load does not panic")).collect();
+        assert_each_request_was_counted_once(envoy);
         Observed { samples, broken, mended, calls }
     })
 }
@@ -161,6 +162,19 @@ pub fn assert_degraded(envoy: &Envoy, name: &str) {
     });
     observed.assert_answered(name);
     observed.assert_nobody_waits(name);
+}
+
+/// Whatever became of a request, there is one decision for it.
+fn assert_each_request_was_counted_once(envoy: &Envoy) {
+    let counts = || {
+        let stats = envoy.admin().stats();
+        let decisions = stats.iter().filter(|(name, _)| name.starts_with("wasmcustom.lockkeeper_decisions"));
+        let decisions: u64 = decisions.map(|(_, count)| count).sum();
+        (decisions, stats["http.ingress.downstream_rq_total"])
+    };
+    let equal = || Some(counts()).filter(|(decisions, requests)| decisions == requests);
+    let equal = poll::until("each request is counted", Duration::from_secs(5), equal);
+    equal.unwrap_or_else(|error| panic!("{error:#}: decisions and requests are {:?}", counts()));
 }
 
 /// Calls that were sent, whatever came of them.
