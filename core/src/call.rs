@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::algorithm::Verdict;
+use crate::algorithm::{Charge, Verdict};
 use crate::answer;
 use crate::decision::{Action, DecidedBy, Decision, LimitVerdict, Outcome, Report};
 use crate::engine::{Counted, Step};
@@ -68,6 +68,18 @@ impl Call {
     /// The keys that this decision counts under.
     pub fn counted(&self) -> &[Counted] {
         &self.counted
+    }
+
+    /// What the decision asks of each limit in the store.
+    pub fn charges(&self) -> Vec<Charge<'_>> {
+        let charges = self.policy().into_iter().flat_map(|policy| self.charges_of(policy));
+        charges
+            .map(|(counted, limit)| Charge {
+                algorithm: &limit.grant(counted.override_index).algorithm,
+                cost: counted.cost,
+                enforce: limit.enforce,
+            })
+            .collect()
     }
 
     /// Goes on with the reply, or without one. A reply of another shape than the script's is a failure of the store.

@@ -134,6 +134,18 @@ impl Engine {
         self.policies.applied(selection.policy()?)
     }
 
+    /// The key parts of a limit with their values for the request, and the part that stands in for a missing one after
+    /// it: whom [`Engine::begin`] takes the request to be from.
+    pub fn identity<'l>(
+        &self,
+        selection: &Selection,
+        values: &[Option<Vec<u8>>],
+        limit: &'l Limit,
+    ) -> Vec<(&'l KeyPart, Option<Vec<u8>>)> {
+        let attributes = self.attributes(selection);
+        Values { policies: &self.policies, selection, attributes, found: values }.identity(limit)
+    }
+
     /// Begins the decision. `values` are those of [`Engine::attributes`], in their order; `None` for what is missing.
     pub fn begin(&self, selection: &Selection, values: &[Option<Vec<u8>>]) -> Step {
         let attributes = self.attributes(selection);

@@ -17,6 +17,7 @@ pub mod reader;
 mod request;
 mod route_path;
 mod routes;
+mod suggest;
 pub mod units;
 pub mod warnings;
 

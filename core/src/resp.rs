@@ -162,8 +162,8 @@ fn announced(digits: &[u8]) -> Result<Option<usize>, ProtocolError> {
     if digits == b"-1" {
         return Ok(None);
     }
-    let text = std::str::from_utf8(digits).map_err(|_| ProtocolError::Malformed)?;
-    text.parse().map(Some).map_err(|_| ProtocolError::Malformed)
+    let text = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    text.and_then(|text| text.parse().ok()).map(Some).ok_or(ProtocolError::Malformed)
 }
 
 #[cfg(test)]
@@ -199,7 +199,7 @@ mod tests {
     fn what_cannot_be_a_reply_is_refused_at_once() {
         let nested = b"*1\r\n".repeat(10_000);
         let endless = [b"+".to_vec(), vec![b'x'; 70_000]].concat();
-        let rows: [(&[u8], ProtocolError); 12] = [
+        let rows: [(&[u8], ProtocolError); 18] = [
             (b"*5500000000000000000\r\n", ProtocolError::TooLarge),
             (b"*5000\r\n", ProtocolError::TooManyElements),
             (b"$-5\r\n", ProtocolError::Malformed),
@@ -210,6 +210,12 @@ mod tests {
             (b"HTTP/1.1 200 OK\r\n", ProtocolError::Malformed),
             (b":12a\r\n", ProtocolError::Malformed),
             (b"$1x\r\n", ProtocolError::Malformed),
+            (b"$2\r\nabXY\r\n", ProtocolError::Malformed),
+            (b"$+2\r\nab\r\n", ProtocolError::Malformed),
+            (b"$\r\n\r\n", ProtocolError::Malformed),
+            (b":\r\n", ProtocolError::Malformed),
+            (b":9223372036854775808\r\n", ProtocolError::Malformed),
+            (b"*1\r\n\r\n", ProtocolError::Malformed),
             (&nested, ProtocolError::TooDeep),
             (&endless, ProtocolError::TooLarge),
         ];

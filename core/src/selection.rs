@@ -21,6 +21,7 @@ pub struct Selection {
     route: Option<usize>,
     /// Routes that go before it if their headers match.
     with_headers: Vec<usize>,
+    is_named_by_gateway: bool,
     names_unknown_policy: bool,
     is_malformed: bool,
     method: String,
@@ -42,6 +43,7 @@ impl Selection {
             policy: policies.default_policy,
             route: None,
             with_headers: Vec::new(),
+            is_named_by_gateway: gateway.policy.is_some(),
             names_unknown_policy: false,
             is_malformed: target.is_malformed,
             method: method.to_owned(),
@@ -115,6 +117,11 @@ impl Selection {
     /// Index of the route in the file; `None` when none matches or the gateway's route names the policy.
     pub fn route(&self) -> Option<usize> {
         self.route
+    }
+
+    /// Whether the gateway's route names the policy.
+    pub fn is_named_by_gateway(&self) -> bool {
+        self.is_named_by_gateway
     }
 
     /// Whether the gateway's route names a policy that the file does not have.

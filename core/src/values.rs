@@ -34,6 +34,21 @@ impl<'a> Values<'a> {
         Ok(format!("{}{{{}}}", limit.store_key_prefix, identity.0))
     }
 
+    /// The parts that the store key is made of, each with its value; a part that stands in follows the missing one.
+    pub fn identity<'l>(&self, limit: &'l Limit) -> Vec<(&'l KeyPart, Option<Vec<u8>>)> {
+        let mut parts = Vec::with_capacity(limit.key.len());
+        for part in &limit.key {
+            let value = self.value(part).map(Cow::into_owned);
+            let stands_in = match (&value, &limit.on_missing_key) {
+                (None, MissingKey::Fallback(other)) => Some(other),
+                _ => None,
+            };
+            parts.push((part, value));
+            parts.extend(stands_in.map(|other| (other, self.value(other).map(Cow::into_owned))));
+        }
+        parts
+    }
+
     /// The value of a part; `None` when the request lacks it.
     pub fn value(&self, part: &KeyPart) -> Option<Cow<'a, [u8]>> {
         let selection = self.selection;

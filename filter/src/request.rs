@@ -234,8 +234,23 @@ fn look_up(attribute: &Attribute, gateway: &Gateway) -> Option<Vec<u8>> {
         Attribute::ClientAddress => host::property("source\0address").ok().flatten(),
         // The property joins several lines by a comma; the header call would give the first line alone.
         Attribute::Header(name) => host::property(&format!("request\0headers\0{name}")).ok().flatten(),
-        Attribute::Metadata(path) => host::property(&metadata_path(path, gateway.config())).ok().flatten(),
+        Attribute::Metadata(path) => {
+            let value = host::property(&metadata_path(path, gateway.config())).ok().flatten();
+            value.filter(|bytes| !is_list_or_object(bytes))
+        }
     }
+}
+
+/// Whether a property is no scalar. Envoy writes lists and objects as pairs: how many (4 bytes, least first), the two sizes of
+/// each, then all texts, each ended by NUL. The members of an object come in any order, so they are no identity.
+fn is_list_or_object(bytes: &[u8]) -> bool {
+    let size = |word: &[u8]| word.try_into().map_or(usize::MAX, |word| u32::from_le_bytes(word) as usize);
+    let Some((count, rest)) = bytes.split_at_checked(4) else { return false };
+    let Some((sizes, texts)) = size(count).checked_mul(8).and_then(|sizes| rest.split_at_checked(sizes)) else {
+        return false;
+    };
+    let ends = size(count).saturating_mul(2);
+    sizes.chunks_exact(4).map(size).fold(ends, usize::saturating_add) == texts.len()
 }
 
 /// The property of a metadata path. `jwt_authn` stands for Envoy's filter of that name and the member in which it keeps

@@ -45,16 +45,22 @@ impl RawConnection {
 
     /// Reads the next answer to anything but HEAD.
     pub fn receive(&mut self) -> Result<RawResponse> {
-        let head_bytes = self.read_until(|received| received.windows(4).position(|four| four == b"\r\n\r\n"))? + 4;
-        let head = String::from_utf8_lossy(&self.received[..head_bytes]).to_ascii_lowercase();
-        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).context("no status line")?;
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+        let response = self.receive_head()?;
+        let length = response.head.lines().find_map(|line| line.strip_prefix("content-length:"));
         let length: usize = length.map_or(Ok(0), |length| length.trim().parse())?;
-        let end = head_bytes + length;
-        self.read_until(|received| (received.len() >= end).then_some(end))?;
-        let body = String::from_utf8_lossy(&self.received[head_bytes..end]).into_owned();
-        self.received.drain(..end);
-        Ok(RawResponse { status, head, body })
+        self.read_until(|received| (received.len() >= length).then_some(length))?;
+        let body = String::from_utf8_lossy(&self.received[..length]).into_owned();
+        self.received.drain(..length);
+        Ok(RawResponse { body, ..response })
+    }
+
+    /// Reads the next answer's status line and header fields: the whole answer to HEAD.
+    pub fn receive_head(&mut self) -> Result<RawResponse> {
+        let bytes = self.read_until(|received| received.windows(4).position(|four| four == b"\r\n\r\n"))? + 4;
+        let head = String::from_utf8_lossy(&self.received[..bytes]).to_ascii_lowercase();
+        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).context("no status line")?;
+        self.received.drain(..bytes);
+        Ok(RawResponse { status, head, body: String::new() })
     }
 
     /// Sends one request and reads its answer.

@@ -2,6 +2,7 @@
 
 mod distance;
 mod gateways;
+mod routes;
 mod row;
 mod script_time;
 mod wrk;
@@ -37,6 +38,8 @@ pub struct Options {
 enum Part {
     /// Requests through Envoy, and the size of the filter
     Envoy,
+    /// The time it takes to find a policy among many routes
+    Routes,
     /// The time of a decision inside Redis
     Script,
 }
@@ -55,18 +58,24 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         false => Effort { run: Duration::from_secs(2), rounds: 5 },
         true => Effort { run: Duration::from_secs(1), rounds: 3 },
     };
-    tools::wrk()?;
-    build::filter()?;
     warn_when_busy();
-    let redis = Redis::start()?;
+    let wanted = |part| options.only.is_none_or(|only| only == part);
     let mut rows = Vec::new();
-    if options.only != Some(Part::Envoy) {
-        rows.extend(script_time::measure(&redis, effort.rounds)?);
+    if wanted(Part::Routes) {
+        rows.push(routes::measure(effort.rounds)?);
     }
-    if options.only != Some(Part::Script) {
-        rows.extend(gateway_rows(&redis, effort)?);
-        rows.extend(distance::measure(&redis, effort)?);
-        rows.push(size()?);
+    if wanted(Part::Script) || wanted(Part::Envoy) {
+        let redis = Redis::start()?;
+        if wanted(Part::Script) {
+            rows.extend(script_time::measure(&redis, effort.rounds)?);
+        }
+        if wanted(Part::Envoy) {
+            tools::wrk()?;
+            build::filter()?;
+            rows.extend(gateway_rows(&redis, effort)?);
+            rows.extend(distance::measure(&redis, effort)?);
+            rows.push(size()?);
+        }
     }
     if options.json {
         rows.iter().for_each(|row| println!("{}", row.json()));

@@ -59,6 +59,12 @@ pub fn decide(charges: &[Charge<'_>], states: &mut [State], now_us: u64) -> Deci
 }
 
 impl Charge<'_> {
+    /// The answer at `now_us` for a stored state, without charging it: `remaining` is what is there.
+    pub fn peek(&self, state: &State, now_us: u64) -> Verdict {
+        let account = Account::open(self.algorithm, state, now_us);
+        self.verdict(&account, self.fits(&account))
+    }
+
     pub(crate) fn cost(&self) -> u64 {
         self.cost.max(1)
     }

@@ -46,6 +46,16 @@ impl Algorithm {
         }
     }
 
+    /// The name that policy files use.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::FixedWindow(_) => "fixed_window",
+            Self::SlidingWindow(_) => "sliding_window",
+            Self::SlidingWindowCounter(_) => "sliding_window_counter",
+            Self::TokenBucket(_) => "token_bucket",
+        }
+    }
+
     /// The time in which the whole allowance comes back: the window, or the bucket's time from empty to full, in µs.
     pub fn window_us(&self) -> u64 {
         match self {

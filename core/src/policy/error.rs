@@ -11,6 +11,19 @@ pub struct PolicyError {
     pub found: String,
     /// What should stand there.
     pub expected: String,
+    /// What of the member or item at `path` is meant.
+    pub spot: Spot,
+}
+
+/// What of a member of an object, or of an item of a list, is at fault: tools point there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spot {
+    /// Its name.
+    Name,
+    /// Its name where it stands once more.
+    RepeatedName,
+    /// Its value, or the lack of it.
+    Value,
 }
 
 impl fmt::Display for PolicyError {
@@ -26,7 +39,12 @@ pub struct PolicyErrors(pub Vec<PolicyError>);
 impl PolicyErrors {
     /// Notes one more fault.
     pub fn push(&mut self, path: &str, found: impl Into<String>, expected: impl Into<String>) {
-        self.0.push(PolicyError { path: path.to_owned(), found: found.into(), expected: expected.into() });
+        self.push_at(Spot::Value, path, found, expected);
+    }
+
+    /// Notes one more fault that is not of a value.
+    pub fn push_at(&mut self, spot: Spot, path: &str, found: impl Into<String>, expected: impl Into<String>) {
+        self.0.push(PolicyError { path: path.to_owned(), found: found.into(), expected: expected.into(), spot });
     }
 
     /// `Ok(value)` when no fault was noted.

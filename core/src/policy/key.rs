@@ -3,7 +3,7 @@
 use super::error::PolicyErrors;
 use super::names::{is_header_name, is_name};
 use super::reader::{Members, Place};
-use super::{MissingKey, Rejection};
+use super::{MissingKey, Rejection, suggest};
 use crate::identity::KeyPart;
 
 const KEY_PARTS_MAX: usize = 8;
@@ -21,9 +21,10 @@ pub(super) fn read(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Vec<K
 
 /// Reads one part.
 pub(super) fn read_part(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<KeyPart> {
-    let part = key_part(place.text(errors, PART_EXPECTED)?);
+    let text = place.text(errors, PART_EXPECTED)?;
+    let part = key_part(text);
     if part.is_none() {
-        place.reject(errors, PART_EXPECTED);
+        place.reject_for(errors, PART_EXPECTED, || suggest::key_part(text, |text| key_part(text).is_some()));
     }
     part
 }

@@ -75,10 +75,11 @@ fn read_cost(object: &Members<'_>, numbers: Option<Numbers>, errors: &mut Policy
 fn finish(object: &Members<'_>, kind: Option<Kind>, errors: &mut PolicyErrors) {
     let own: &[&str] = match kind {
         Some(kind) => kind.fields(),
-        // Without a known algorithm, its fields are not known either: do not blame them.
+        // Without a known algorithm, its fields are not known either: do not blame any.
         None => {
-            ["capacity", "refill", "limit", "window"].iter().for_each(|field| drop(object.optional(field)));
-            &[]
+            let fields = &["capacity", "refill", "limit", "window"];
+            fields.iter().for_each(|field| drop(object.optional(field)));
+            fields
         }
     };
     object.finish(errors, &[&COMMON_FIELDS, own].concat());

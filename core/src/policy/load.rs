@@ -1,7 +1,7 @@
 //! From JSON to a [`PolicySet`]: reads every field, notes every fault, and only a file without faults loads.
 
 use super::combine::PolicyNames;
-use super::error::PolicyErrors;
+use super::error::{PolicyErrors, Spot};
 use super::names::{NAME_EXPECTED, is_name, read as name};
 use super::node::{Node, describe_text};
 use super::reader::{Members, Place};
@@ -169,7 +169,7 @@ fn read_policy(
     errors: &mut PolicyErrors,
 ) -> Option<Policy> {
     if !is_name(name) {
-        errors.push(&place.path, format!("the name {}", describe_text(name)), NAME_EXPECTED);
+        errors.push_at(Spot::Name, &place.path, format!("the name {}", describe_text(name)), NAME_EXPECTED);
     }
     let object = place.object(errors, "an object: a policy")?;
     let limits = object

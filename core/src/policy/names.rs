@@ -39,5 +39,5 @@ pub(crate) fn header_name(place: &Place<'_>, expected: &str, errors: &mut Policy
 /// Whether a text can be a route's host: a DNS name as it is sent, or an IP address.
 pub(super) fn is_host(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._[]:".contains(&byte);
-    !text.is_empty() && !text.ends_with('.') && text.bytes().all(allowed)
+    text.bytes().all(allowed) && !text.split('.').any(str::is_empty)
 }

@@ -3,8 +3,9 @@
 use super::Grant;
 use super::error::PolicyErrors;
 use super::load::LoadOptions;
+use super::node::Node;
 use super::reader::Members;
-use super::units::{Rate, duration_us, rate};
+use super::units::{Rate, duration_us, is_duration, is_rate, rate};
 use crate::algorithm::{
     Algorithm, Charge, DomainError, FixedWindow, LOG_LIMIT_MAX, SlidingWindow, SlidingWindowCounter, TokenBucket,
 };
@@ -50,6 +51,9 @@ impl Kind {
 
 /// Reads the numbers of a limit.
 pub(super) fn read(kind: Kind, object: &Members<'_>, errors: &mut PolicyErrors) -> Option<Numbers> {
+    if note_swapped(kind, object, errors) {
+        return None;
+    }
     if let Kind::TokenBucket = kind {
         let capacity = required_units(object, "capacity", UNITS_MAX, errors);
         let refill = object.required("refill", errors, "a rate such as \"5/s\"").and_then(|place| rate(&place, errors));
@@ -65,6 +69,24 @@ pub(super) fn read(kind: Kind, object: &Members<'_>, errors: &mut PolicyErrors) 
         Kind::SlidingWindowCounter => Numbers::SlidingWindowCounter { limit, window_us },
         Kind::TokenBucket | Kind::FixedWindow => Numbers::FixedWindow { limit, window_us },
     })
+}
+
+/// Notes a rate or duration in the place of the number, and the number in its place, as the one mistake that it is.
+fn note_swapped(kind: Kind, object: &Members<'_>, errors: &mut PolicyErrors) -> bool {
+    let [count, time] = kind.fields() else { return false };
+    let (Some(in_count), Some(in_time)) = (object.optional(count), object.optional(time)) else { return false };
+    let is_time = match kind {
+        Kind::TokenBucket => is_rate,
+        Kind::SlidingWindow | Kind::SlidingWindowCounter | Kind::FixedWindow => is_duration,
+    };
+    let swapped = in_count.node.as_text().is_some_and(is_time) && matches!(in_time.node, Node::Number(_));
+    if swapped {
+        let (text, number) = (in_count.node.describe(), in_time.node.describe());
+        let found = format!("\"{count}\": {text} and \"{time}\": {number}");
+        let expected = format!("them the other way round: \"{count}\": {number}, \"{time}\": {text}");
+        errors.push(object.path(), found, expected);
+    }
+    swapped
 }
 
 fn required_units(object: &Members<'_>, field: &str, max: u64, errors: &mut PolicyErrors) -> Option<u64> {

@@ -1,11 +1,13 @@
 //! Reads a JSON tree field by field and notes every fault with its path, so that one run reports all of them.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
-use super::error::PolicyErrors;
+use super::error::{PolicyErrors, Spot};
 use super::names::is_name;
 use super::node::{Node, describe_text};
+use super::suggest;
 
 /// A JSON value and the path that leads to it.
 #[derive(Clone)]
@@ -27,6 +29,17 @@ impl<'a> Place<'a> {
         errors.push(&self.path, self.node.describe(), expected);
     }
 
+    /// The same with a guess of what was meant, when there is one.
+    pub fn reject_for(
+        &self,
+        errors: &mut PolicyErrors,
+        expected: impl Into<String>,
+        meant: impl FnOnce() -> Option<String>,
+    ) {
+        let expected = with_guess(expected.into(), errors, meant);
+        self.reject(errors, expected);
+    }
+
     /// The members of an object, or a noted fault.
     pub fn object(&self, errors: &mut PolicyErrors, expected: &str) -> Option<Members<'a>> {
         let Node::Object(members) = self.node else {
@@ -40,10 +53,10 @@ impl<'a> Place<'a> {
     /// The items of a list, or a noted fault.
     pub fn list(&self, errors: &mut PolicyErrors, expected: &str) -> Option<Vec<Place<'a>>> {
         let Node::List(items) = self.node else {
-            self.reject(errors, expected);
+            self.reject_for(errors, expected, || suggest::list(self.node));
             return None;
         };
-        let place = |(index, node)| Place { path: format!("{}[{index}]", self.path), node };
+        let place = |(index, node)| Place { path: item_path(&self.path, index), node };
         Some(items.iter().enumerate().map(place).collect())
     }
 
@@ -59,7 +72,7 @@ impl<'a> Place<'a> {
     /// `true` or `false`, or a noted fault.
     pub fn boolean(&self, errors: &mut PolicyErrors) -> Option<bool> {
         let Node::Bool(value) = self.node else {
-            self.reject(errors, "true or false");
+            self.reject_for(errors, "true or false", || suggest::boolean(self.node));
             return None;
         };
         Some(*value)
@@ -73,7 +86,8 @@ impl<'a> Place<'a> {
                 Some(*value as u64)
             }
             _ => {
-                self.reject(errors, format!("a whole number from {min} to {max}{remark}"));
+                let expected = format!("a whole number from {min} to {max}{remark}");
+                self.reject_for(errors, expected, || suggest::whole(self.node));
                 None
             }
         }
@@ -86,8 +100,10 @@ impl<'a> Place<'a> {
             _ => None,
         };
         if chosen.is_none() {
-            let words: Vec<_> = choices.iter().map(|(word, _)| format!("{word:?}")).collect();
-            self.reject(errors, format!("one of {}", words.join(", ")));
+            let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+            let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+            let meant = || suggest::word(self.node, &words).map(|word| format!("{word:?}"));
+            self.reject_for(errors, format!("one of {}", quoted.join(", ")), meant);
         }
         chosen.map(|(_, value)| *value)
     }
@@ -129,15 +145,23 @@ impl<'a> Members<'a> {
 
     /// Notes unknown and repeated members. `known` is what the message offers instead.
     pub fn finish(&self, errors: &mut PolicyErrors, known: &[&str]) {
-        for (index, (name, _, asked)) in self.members.iter().enumerate() {
-            let repeated = self.members.iter().take(index).any(|(earlier, ..)| earlier == name);
-            if repeated {
-                errors.push(&self.member_path(name), "the same name twice", "each name once");
+        let mut earlier = HashSet::new();
+        for (name, _, asked) in &self.members {
+            if !earlier.insert(*name) {
+                errors.push_at(Spot::RepeatedName, &self.member_path(name), "the same name twice", "each name once");
             } else if !asked.get() {
                 let expected = format!("one of the fields {}", known.join(", "));
-                errors.push(&self.member_path(name), "an unknown field", expected);
+                let expected = with_guess(expected, errors, || self.meant(name, known));
+                errors.push_at(Spot::Name, &self.member_path(name), "an unknown field", expected);
             }
         }
+    }
+
+    /// A known field that is not there and may have been meant by an unknown one.
+    fn meant(&self, unknown: &str, known: &[&str]) -> Option<String> {
+        let is_free = |field: &&str| self.members.iter().all(|(name, ..)| name != field);
+        let free: Vec<&str> = known.iter().copied().filter(is_free).collect();
+        suggest::field(unknown, &free).map(|field| format!("{field:?}"))
     }
 
     /// The path of this object.
@@ -146,6 +170,27 @@ impl<'a> Members<'a> {
     }
 
     fn member_path(&self, name: &str) -> String {
-        if is_name(name) { format!("{}.{name}", self.path) } else { format!("{}[{}]", self.path, describe_text(name)) }
+        member_path(&self.path, name)
     }
+}
+
+/// Nobody reads more guesses than these, and a file of nothing but faults must not take long.
+const GUESSES_MAX: usize = 100;
+
+fn with_guess(expected: String, errors: &PolicyErrors, meant: impl FnOnce() -> Option<String>) -> String {
+    let guesses = cfg!(feature = "guesses") && errors.0.len() < GUESSES_MAX;
+    match guesses.then(meant).flatten() {
+        Some(meant) => format!("{expected}: did you mean {meant}?"),
+        None => expected,
+    }
+}
+
+/// The path of the member `name` of the object at `path`: `$.policies.login`, `$.policies["a b"]`.
+pub fn member_path(path: &str, name: &str) -> String {
+    if is_name(name) { format!("{path}.{name}") } else { format!("{path}[{}]", describe_text(name)) }
+}
+
+/// The path of an item of the list at `path`: `$.routes[0]`.
+pub fn item_path(path: &str, index: usize) -> String {
+    format!("{path}[{index}]")
 }

@@ -3,6 +3,7 @@
 use super::error::PolicyErrors;
 use super::names::is_name;
 use super::reader::Place;
+use super::suggest;
 use crate::normalize::{self, PathRules, TrailingSlash, segments};
 use crate::route::{PathMatch, Segment};
 
@@ -16,8 +17,9 @@ pub(super) fn read(place: &Place<'_>, rules: PathRules, errors: &mut PolicyError
         Some(rest) => (if rest.is_empty() { "/" } else { rest }, true),
         None => (text, false),
     };
-    if !path.starts_with('/') || path.contains(['*', '?', '#']) || path.len() > PATH_BYTES_MAX {
-        place.reject(errors, EXPECTED);
+    let bad = !path.starts_with('/') || path.contains(['*', '?', '#']) || path.len() > PATH_BYTES_MAX;
+    if bad || path.split('/').any(is_foreign_parameter) {
+        place.reject_for(errors, EXPECTED, || suggest::path(text));
         return None;
     }
     let pattern = match path.contains(['{', '}']) {
@@ -31,6 +33,12 @@ pub(super) fn read(place: &Place<'_>, rules: PathRules, errors: &mut PolicyError
             None
         }
     }
+}
+
+/// `:id` and `<id>` name a parameter in other languages; as literals they would silently match nothing.
+fn is_foreign_parameter(segment: &str) -> bool {
+    let name = segment.strip_prefix(':').or_else(|| segment.strip_prefix('<')?.strip_suffix('>'));
+    name.is_some_and(|name| name.starts_with(|first: char| first.is_ascii_alphabetic()) && is_name(name))
 }
 
 /// What `/*` follows ends without a slash.

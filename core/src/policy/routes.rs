@@ -8,7 +8,7 @@ use super::error::PolicyErrors;
 use super::names::{is_header_name, is_host, is_name};
 use super::node::Node;
 use super::reader::Place;
-use super::route_path;
+use super::{route_path, suggest};
 use crate::identity::KeyPart;
 use crate::normalize::{self, PathRules};
 use crate::route::{HeaderMatch, HostMatch, PathMatch, Route};
@@ -105,7 +105,8 @@ pub(super) fn policy_index(place: &Place<'_>, policies: Option<&[&str]>, errors:
     let policies = policies?;
     let index = policies.iter().position(|name| *name == text);
     if index.is_none() {
-        place.reject(errors, format!("the name of a policy of this file: {}", offered(policies)));
+        let meant = || suggest::closest(text, policies).map(|name| format!("{name:?}"));
+        place.reject_for(errors, format!("the name of a policy of this file: {}", offered(policies)), meant);
     }
     index
 }
@@ -188,7 +189,7 @@ fn read_host(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<HostMatch> 
     let plain = name.strip_suffix('.').unwrap_or(name);
     // A host with a port is shorter once normalised, and what no request can carry would never match.
     if !is_host(plain) || normalize::host(plain).len() != plain.len() {
-        place.reject(errors, expected);
+        place.reject_for(errors, expected, || suggest::host(text));
         return None;
     }
     let name = normalize::host(plain);
@@ -206,7 +207,7 @@ pub(super) fn read_methods(place: &Place<'_>, errors: &mut PolicyErrors) -> Opti
         let expected = "a method in upper case, such as \"POST\"";
         let text = place.text(errors, expected)?;
         if !is_method(text) {
-            place.reject(errors, expected);
+            place.reject_for(errors, expected, || suggest::method(text));
         }
         Some(text.to_owned())
     };

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::error::PolicyErrors;
 use super::reader::Place;
+use super::suggest;
 
 /// The shortest window, refill period or deadline that loads.
 pub const DURATION_MIN: Duration = Duration::from_millis(1);
@@ -22,9 +23,10 @@ pub struct Rate {
 /// Reads a duration such as `"500ms"`, `"1m"` or `"1h 30m"`, and returns it in microseconds.
 pub fn duration_us(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<u64> {
     let expected = "a duration with its unit, from \"1ms\" to \"366d\", such as \"500ms\", \"10s\", \"1m\" or \"24h\"";
-    let us = parse_duration_us(place.text(errors, expected)?);
+    let us = place.node.as_text().and_then(parse_duration_us);
     if us.is_none() {
-        place.reject(errors, expected);
+        let meant = || suggest::time::duration(place.node, is_duration);
+        place.reject_for(errors, expected, meant);
     }
     us
 }
@@ -32,11 +34,22 @@ pub fn duration_us(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<u64> 
 /// Reads a rate such as `"5/s"`, `"100/1m"` or `"1/12s"`.
 pub fn rate(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Rate> {
     let expected = "a rate of whole tokens per duration, such as \"5/s\", \"100/m\" or \"1/12s\"";
-    let parsed = parse_rate(place.text(errors, expected)?);
+    let parsed = place.node.as_text().and_then(parse_rate);
     if parsed.is_none() {
-        place.reject(errors, expected);
+        let meant = || suggest::time::rate(place.node, is_rate);
+        place.reject_for(errors, expected, meant);
     }
     parsed
+}
+
+/// Whether a text loads as a duration.
+pub(super) fn is_duration(text: &str) -> bool {
+    parse_duration_us(text).is_some()
+}
+
+/// Whether a text loads as a rate.
+pub(super) fn is_rate(text: &str) -> bool {
+    parse_rate(text).is_some()
 }
 
 fn parse_rate(text: &str) -> Option<Rate> {

@@ -35,7 +35,7 @@ fn every_refused_example_is_refused_with_the_messages_that_follow_it() {
     assert!(refused > 0, "there is no refused example");
 }
 
-fn is_json(fence: &Fence) -> bool {
+pub fn is_json(fence: &Fence) -> bool {
     fence.info.split(' ').next() == Some("json")
 }
 
@@ -50,7 +50,7 @@ fn load(text: &str) -> Result<(), String> {
 }
 
 /// The whole document that a fence is, or is a part of.
-fn document(fence: &Fence) -> String {
+pub fn document(fence: &Fence) -> String {
     let Some(kind) = fence.info.strip_prefix("json fragment ") else {
         assert_eq!(fence.info, "json", "{}: what kind of example is it?", fence.place);
         return fence.text.clone();

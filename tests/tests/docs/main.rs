@@ -4,3 +4,4 @@ mod claims;
 mod examples;
 mod links;
 mod markdown;
+mod schema;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use lockkeeper_core::algorithm::{Charge, Decision, State, Verdict, decide};
 use lockkeeper_core::policy::{Limit, PolicySet};
-use lockkeeper_core::resp::{Reply, push_bulk};
+use lockkeeper_core::resp::Reply;
 use lockkeeper_core::script;
 
 use crate::policy::{Charges, assert_kept};
@@ -102,13 +102,12 @@ impl Store {
     fn execute(&mut self, words: &[String], now_us: u64) -> Vec<u8> {
         let count: usize = words[0].parse().expect("the number of keys");
         let (keys, arguments) = words[1..].split_at(count);
-        let (tag, arguments) = arguments.split_first().expect("a tag");
+        let tag = arguments.first().expect("a tag");
         let limits: Vec<Limit> = keys.iter().map(|key| self.limit(key)).collect();
-        let expected: Vec<u8> = limits.iter().flat_map(|limit| limit.script_arguments.clone()).collect();
-        let mut sent = Vec::new();
-        arguments.iter().for_each(|argument| push_bulk(argument.as_bytes(), &mut sent));
-        assert_eq!(String::from_utf8_lossy(&sent), String::from_utf8_lossy(&expected));
-        let decision = self.decide(keys, &limits, now_us);
+        let charges: Vec<Charge<'_>> = limits.iter().map(charge).collect();
+        let sent: Vec<&[u8]> = arguments.iter().map(String::as_bytes).collect();
+        assert_eq!(sent, script::arguments(tag.as_bytes(), &charges), "{words:?}");
+        let decision = self.decide(keys, &charges, now_us);
         let mut reply = format!("*{}\r\n${}\r\n{tag}\r\n", 1 + 4 * count, tag.len());
         for Verdict { admitted, remaining, reset_us, retry_us } in decision.verdicts {
             reply += &format!(":{}\r\n:{remaining}\r\n:{reset_us}\r\n:{retry_us}\r\n", u8::from(admitted));
@@ -119,18 +118,14 @@ impl Store {
         reply.into_bytes()
     }
 
-    fn decide(&mut self, keys: &[String], limits: &[Limit], now_us: u64) -> Decision {
-        let charges: Vec<Charge<'_>> = limits
-            .iter()
-            .map(|limit| Charge { algorithm: &limit.algorithm, cost: limit.cost, enforce: limit.enforce })
-            .collect();
+    fn decide(&mut self, keys: &[String], charges: &[Charge<'_>], now_us: u64) -> Decision {
         let before: Vec<State> = keys.iter().map(|key| self.states.get(key).cloned().unwrap_or_default()).collect();
         let mut after = before.clone();
-        let decision = decide(&charges, &mut after, now_us);
+        let decision = decide(charges, &mut after, now_us);
         if !decision.allowed {
             assert_eq!(before, after, "a denial charges nothing");
         }
-        for ((key, charge), verdict) in keys.iter().zip(&charges).zip(&decision.verdicts) {
+        for ((key, charge), verdict) in keys.iter().zip(charges).zip(&decision.verdicts) {
             if decision.allowed && verdict.admitted {
                 self.charges.entry(key.clone()).or_default().push((now_us, charge.cost));
             }
@@ -143,6 +138,11 @@ impl Store {
         let limit = self.limits.iter().find(|limit| key.starts_with(&limit.store_key_prefix));
         limit.unwrap_or_else(|| panic!("{key} is no key of these policies")).clone()
     }
+}
+
+/// The simulated limits have no overrides, and each request costs the same.
+fn charge(limit: &Limit) -> Charge<'_> {
+    Charge { algorithm: &limit.base.algorithm, cost: limit.cost.max(), enforce: limit.enforce }
 }
 
 fn error(text: &str) -> Vec<u8> {

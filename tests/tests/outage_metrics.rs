@@ -1,0 +1,76 @@
+//! An outage in the metrics and the log: every decision is counted once, apart by who made it, and no client names a label
+//! or fills the log.
+
+use lockkeeper_tests::http::Request;
+use lockkeeper_tests::load::{self, Until};
+use lockkeeper_tests::{Envoy, EnvoyConfig, Redis, poll};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const REQUESTS: usize = 3_000;
+const MODES: [&str; 3] = ["allow", "deny", "local"];
+/// Every client chooses its own identity, by this word and a number.
+const CLIENT: &str = "mallory";
+
+fn policy() -> Value {
+    let limit = json!({ "name": "per-user", "algorithm": "fixed_window", "limit": 100, "window": "1d", "key": ["header:x-user"] });
+    let policies: serde_json::Map<_, _> = MODES
+        .iter()
+        .map(|mode| (mode.to_string(), json!({ "limits": [limit], "limits_on_store_failure": mode })))
+        .collect();
+    let routes: Vec<_> =
+        MODES.iter().map(|mode| json!({ "match": { "path": format!("/{mode}/*") }, "policy": mode })).collect();
+    json!({ "version": 1, "policies": policies, "routes": routes })
+}
+
+/// The counts of decisions by policy, outcome and decider.
+fn decisions(prometheus: &str) -> BTreeMap<[String; 3], u64> {
+    let lines = prometheus.lines().filter(|line| line.starts_with("lockkeeper_decisions{"));
+    let label = |line: &str, name: &str| {
+        let value = line.split(&format!("{name}=\"")).nth(1).and_then(|rest| rest.split('"').next());
+        value.unwrap_or_default().to_owned()
+    };
+    let mut counts = BTreeMap::new();
+    for line in lines {
+        let count: u64 = line.rsplit_once(' ').and_then(|(_, count)| count.parse().ok()).expect("a count");
+        *counts.entry(["policy", "outcome", "decided_by"].map(|name| label(line, name))).or_default() += count;
+    }
+    counts.retain(|_, count| *count > 0);
+    counts
+}
+
+#[test]
+fn obs_01_an_outage_is_counted_apart_and_named_by_no_client() {
+    let redis = Redis::start().expect("Redis starts");
+    let config = EnvoyConfig::shipped().redis(redis.address()).direct_response().without_access_log();
+    let envoy = Envoy::start(&config.policy(policy())).expect("Envoy starts");
+    drop(redis);
+    let samples = load::run(envoy.address(), 8, Until::Requests(REQUESTS), |number| {
+        Request::get(&format!("/{}/{CLIENT}-{number}", MODES[number % 3]))
+            .header("x-user", format!("{CLIENT}-{number}"))
+    });
+    let [passed, refused] = [200, 503].map(|status| load::count(&samples, status));
+    assert_eq!((passed, refused), (REQUESTS / 3 * 2, REQUESTS / 3));
+
+    let key = |policy: &str, outcome: &str, by: &str| [policy, outcome, by].map(str::to_owned);
+    let third = (REQUESTS / 3) as u64;
+    let expected = BTreeMap::from([
+        (key("allow", "allowed", "failure_mode"), third),
+        (key("deny", "unavailable", "failure_mode"), third),
+        (key("local", "allowed", "local"), third),
+    ]);
+    let counted = || (decisions(&envoy.admin().prometheus()) == expected).then_some(());
+    if poll::until("the metrics", Duration::from_secs(5), counted).is_err() {
+        panic!("{:#?}", decisions(&envoy.admin().prometheus()));
+    }
+    let prometheus = envoy.admin().prometheus();
+    assert!(!prometheus.contains(CLIENT), "a label holds what a client sent");
+    let failures = prometheus.lines().filter(|line| line.starts_with("lockkeeper_store_calls{"));
+    assert!(failures.clone().any(|line| line.contains("not_sent") && !line.ends_with(" 0")), "by class");
+    let log = envoy.process().log();
+    let lines = log.lines().filter(|line| line.contains("lockkeeper")).count();
+    println!("{lines} lines of log about an outage of {REQUESTS} requests");
+    assert!(lines < 30, "{log}");
+    assert!(!log.contains(CLIENT), "the log holds what a client sent");
+}
