@@ -9,11 +9,14 @@ use std::time::Duration;
 
 const LIMIT: usize = 100;
 
+/// Long enough that a store that is well decides, on machines under load.
+const PATIENT: Duration = Duration::from_secs(1);
+
 /// A Redis and a gateway whose answers tell who made them.
-fn start() -> (Redis, Envoy) {
+fn start(deadline: Duration) -> (Redis, Envoy) {
     let redis = Redis::start().expect("Redis starts");
     let limit = per_user(json!({ "algorithm": "fixed_window", "limit": LIMIT, "window": "1d" }));
-    let config = config(&[("api", limit)]).redis(redis.address()).concurrency(2);
+    let config = config(&[("api", limit)]).redis(redis.address()).concurrency(2).deadline(deadline);
     let envoy = Envoy::start(&config.host(json!({ "degraded_header": "x-decided-by" }))).expect("Envoy starts");
     wait_for(&envoy, None);
     (redis, envoy)
@@ -39,7 +42,7 @@ fn admitted(envoy: &Envoy, requests: usize) -> usize {
 
 #[test]
 fn an_outage_grants_one_extra_allowance_and_the_return_none() {
-    let (redis, envoy) = start();
+    let (redis, envoy) = start(PATIENT);
     assert_eq!(admitted(&envoy, 3 * LIMIT), LIMIT, "by the store");
     redis.pause();
     wait_for(&envoy, Some("local"));
@@ -55,7 +58,7 @@ fn an_outage_grants_one_extra_allowance_and_the_return_none() {
 
 #[test]
 fn a_store_that_comes_and_goes_grants_one_extra_allowance_in_all() {
-    let (redis, envoy) = start();
+    let (redis, envoy) = start(Duration::from_millis(50));
     let total = std::thread::scope(|scope| {
         let load = scope.spawn(|| {
             load::run(envoy.address(), 8, Until::Elapsed(Duration::from_secs(7)), |_| {
@@ -80,7 +83,7 @@ fn a_store_that_comes_and_goes_grants_one_extra_allowance_in_all() {
 
 #[test]
 fn degraded_decisions_are_marked_and_counted() {
-    let (redis, envoy) = start();
+    let (redis, envoy) = start(PATIENT);
     redis.pause();
     wait_for(&envoy, Some("local"));
     let samples = load::run(envoy.address(), 4, Until::Requests(2 * LIMIT), |_| request("one"));
