@@ -114,8 +114,12 @@ fn assert_drained(stub: &StubStore, envoy: &Envoy) {
         (calls(&stats) == stub.commands() && active == 0).then_some(())
     };
     let ended = poll::until("all replies settle their commands", Duration::from_secs(10), drained);
-    let [counted, sent] = [calls(&envoy.admin().stats()), stub.commands()];
-    ended.unwrap_or_else(|error| panic!("{error:#}: {sent} commands sent, {counted} answers counted"));
+    let sent = stub.commands();
+    ended.unwrap_or_else(|error| {
+        let stats =
+            envoy.admin().stats().into_iter().filter(|(name, count)| name.contains("lockkeeper_") && *count > 0);
+        panic!("{error:#}: {sent} commands sent; {:?}", stats.collect::<Vec<_>>())
+    });
     let event = |name: &str| envoy.admin().stat(&format!("wasmcustom.lockkeeper_pipe_events.event.{name}"));
     assert_eq!([event("desync"), event("closed")], [0, 0], "desyncs and closed pipes");
 }
