@@ -58,7 +58,7 @@ pub fn path(text: &str) -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
     /// The path in its one spelling: unreserved percent codes decoded, the others in upper case, and what no path may hold
-    /// as it is encoded; duplicate slashes merged; dot segments resolved, encoded ones too. Always starts with a slash.
+    /// as it is encoded; backslashes taken for slashes, and duplicate slashes merged; dot segments resolved, encoded ones too. Always starts with a slash.
     pub path: String,
     /// The query as it came, without the question mark; empty when there is none.
     pub query: &'a str,
@@ -117,8 +117,10 @@ pub(crate) fn percent_code(after_percent: &str) -> Option<(u8, &str)> {
     Some((u8::from_str_radix(digits, 16).ok()?, after_percent.get(2..)?))
 }
 
+/// A backslash is a slash: browsers and proxies take it for one (WHATWG URL), and it may not spell a path anew.
 fn push_raw(encoded: &mut String, text: &str) {
-    text.bytes().for_each(|byte| push_byte(encoded, byte, is_path_byte));
+    let slashed = |byte: u8| if byte == b'\\' { b'/' } else { byte };
+    text.bytes().for_each(|byte| push_byte(encoded, slashed(byte), is_path_byte));
 }
 
 fn push_byte(encoded: &mut String, byte: u8, stands_for_itself: impl Fn(u8) -> bool) {
@@ -189,7 +191,10 @@ mod tests {
             ("/caf%c3%A9", "/caf%C3%A9"),
             ("/a b", "/a%20b"),
             ("/a%20b", "/a%20b"),
-            ("/{x}|\\\"<>^`", "/%7Bx%7D%7C%5C%22%3C%3E%5E%60"),
+            ("/{x}|\"<>^`", "/%7Bx%7D%7C%22%3C%3E%5E%60"),
+            ("/v1\\login", "/v1/login"),
+            ("\\v1\\.\\x\\..\\login\\", "/v1/login"),
+            ("/v1%5clogin", "/v1%5Clogin"),
             ("/a\t\r\n\0", "/a%09%0D%0A%00"),
             ("/%252e%252e/x", "/%252e%252e/x"),
             ("/a;b=c/d:e@f!$&'()*+,=~", "/a;b=c/d:e@f!$&'()*+,=~"),

@@ -76,6 +76,11 @@ impl StoreFailure {
             }
             _ => {}
         }
+        // Redis refuses what is long from a connection without credentials before it says NOAUTH: more than ten
+        // arguments, or one of more than 16 KiB.
+        if text.contains("unauthenticated") {
+            return StoreFailure::Refused(Refusal::Access);
+        }
         let first = text.split(' ').next().unwrap_or_default();
         let refusal = refusal_of(first).or_else(|| (first == "ERR").then(|| wrapped_refusal(text)).flatten());
         StoreFailure::Refused(refusal.unwrap_or(Refusal::Other))
@@ -129,6 +134,8 @@ mod tests {
             ("BUSY Redis is busy running a script.", Refused(Refusal::Busy)),
             ("MISCONF Redis is configured to save RDB snapshots", Refused(Refusal::WritesDisabled)),
             ("NOAUTH Authentication required.", Refused(Refusal::Access)),
+            ("ERR Protocol error: unauthenticated multibulk length", Refused(Refusal::Access)),
+            ("ERR Protocol error: unauthenticated bulk length", Refused(Refusal::Access)),
             ("CLUSTERDOWN The cluster is down", Refused(Refusal::ClusterDown)),
             ("MOVED 866 127.0.0.1:7001", Refused(Refusal::Topology)),
             ("CROSSSLOT Keys in request don't hash to the same slot", Refused(Refusal::Topology)),
