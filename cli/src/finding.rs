@@ -55,7 +55,7 @@ const SHOWN_BEFORE: usize = 80;
 fn excerpt(text: &str, position: Position) -> (String, usize) {
     let line = text.split('\n').nth(position.line.saturating_sub(1)).unwrap_or_default().trim_end();
     let before = position.column.saturating_sub(1);
-    let skipped = if line.chars().count() > SHOWN_CHARS { before.saturating_sub(SHOWN_BEFORE) } else { 0 };
+    let skipped = if line.chars().nth(SHOWN_CHARS).is_some() { before.saturating_sub(SHOWN_BEFORE) } else { 0 };
     let visible = |char: char| if char.is_control() { ' ' } else { char };
     let shown: String = line.chars().skip(skipped).take(SHOWN_CHARS).map(visible).collect();
     (shown, before.saturating_sub(skipped))

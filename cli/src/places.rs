@@ -43,6 +43,8 @@ pub struct Places<'a> {
     text: &'a str,
     values: Vec<Value>,
     by_path: HashMap<String, Vec<usize>>,
+    /// Byte offsets at which lines begin.
+    lines: Vec<usize>,
 }
 
 #[derive(Debug)]
@@ -63,7 +65,9 @@ impl<'a> Places<'a> {
         for (index, value) in scanner.values.iter().enumerate() {
             by_path.entry(value.path.clone()).or_default().push(index);
         }
-        Places { text, values: scanner.values, by_path }
+        let breaks = text.match_indices('\n').map(|(newline, _)| newline.saturating_add(1));
+        let lines = std::iter::once(0).chain(breaks).collect();
+        Places { text, values: scanner.values, by_path, lines }
     }
 
     /// The position of what a fault is about. `repetition` counts the faults of the same path and
@@ -73,7 +77,14 @@ impl<'a> Places<'a> {
             Some(same) => self.offset(same, spot, repetition),
             None => self.closest(path),
         };
-        Position::of_offset(self.text, offset)
+        self.at(offset)
+    }
+
+    fn at(&self, offset: usize) -> Position {
+        let line = self.lines.partition_point(|start| *start <= offset);
+        let start = self.lines.get(line.saturating_sub(1)).copied().unwrap_or(0);
+        let before = self.text.get(start..offset).unwrap_or_default();
+        Position { line, column: before.chars().count().saturating_add(1) }
     }
 
     fn offset(&self, same: &[usize], spot: Spot, repetition: usize) -> usize {
@@ -85,14 +96,17 @@ impl<'a> Places<'a> {
         })
     }
 
+    /// The value that a missing one would be in: the nearest shorter path that exists.
     fn closest(&self, path: &str) -> usize {
-        let around = self.values.iter().rev().filter(|value| is_around(&value.path, path));
-        around.max_by_key(|value| value.path.len()).map_or(0, |value| value.start)
+        let mut outer = path;
+        while let Some(end) = outer.rfind(['.', '[']) {
+            outer = outer.get(..end).unwrap_or_default();
+            if let Some(value) = self.by_path.get(outer).and_then(|same| self.values.get(*same.last()?)) {
+                return value.start;
+            }
+        }
+        0
     }
-}
-
-fn is_around(outer: &str, path: &str) -> bool {
-    path.strip_prefix(outer).is_some_and(|rest| rest.starts_with(['.', '[']))
 }
 
 struct Scanner<'a> {
