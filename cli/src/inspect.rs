@@ -66,6 +66,10 @@ pub fn inspect(options: &Options) -> Result<Ending> {
 /// Like [`inspect`], and when there is nobody to ask.
 pub fn reset(options: &ResetOptions) -> Result<Ending> {
     let Some((mut store, levels)) = levels(&options.target)? else { return Ok(Ending::Objections) };
+    let names: Vec<&str> = levels.iter().map(|level| level.limit.as_str()).collect();
+    if let Some(name) = options.limit.as_ref().filter(|name| !names.is_empty() && !names.contains(&name.as_str())) {
+        bail!("no limit {name:?} counts this request; those that do: {}", names.join(", "));
+    }
     let wanted = |level: &Level| options.limit.as_ref().is_none_or(|name| *name == level.limit);
     let levels: Vec<Level> = levels.into_iter().filter(wanted).collect();
     style::print(&described(&levels));

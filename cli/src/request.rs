@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use lockkeeper_core::engine::Engine;
-use lockkeeper_core::identity::{Attribute, KeyPart};
+use lockkeeper_core::identity::{AddressPrefixes, Attribute, KeyPart};
 use lockkeeper_core::selection::{GatewayRoute, Selection};
 
 /// The request to explain.
@@ -18,9 +18,9 @@ pub struct RequestOptions {
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
     pub headers: Vec<String>,
     /// The client's address, with or without a port
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     pub peer: Option<String>,
-    /// A value of the gateway's metadata, such as a verified claim (`jwt_authn.payload.sub=alice`)
+    /// A value of the gateway's metadata, such as a verified claim (`jwt_authn.sub=alice`)
     #[arg(long = "metadata", value_name = "PATH=VALUE")]
     pub metadata: Vec<String>,
     /// The name of the gateway's own route
@@ -29,6 +29,12 @@ pub struct RequestOptions {
     /// The policy that the gateway's own route names
     #[arg(long, value_name = "NAME")]
     pub route_policy: Option<String>,
+}
+
+/// What cannot be read as an address would pass for a missing one.
+fn address(text: &str) -> Result<String, String> {
+    let is_address = AddressPrefixes::default().network(text).is_some();
+    is_address.then(|| text.to_owned()).ok_or_else(|| "expected an IP address, with or without a port".into())
 }
 
 /// The same, taken apart.

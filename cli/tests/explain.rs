@@ -35,6 +35,13 @@ fn explain_json(arguments: &[&str]) -> Value {
 }
 
 #[test]
+fn a_peer_that_is_no_address_is_refused_rather_than_taken_for_missing() {
+    let refused = explain(&["--url", "/v1/login", "--peer", "bogus"]);
+    assert_eq!(refused.code, 2);
+    assert!(refused.stderr.contains("expected an IP address"), "{}", refused.stderr);
+}
+
+#[test]
 fn the_whole_way_of_a_request_is_shown() {
     let url = "https://API.example.com:443//v1/%6Cogin?x=1";
     let explained = explain(&["--method", "POST", "--url", url, "-H", "X-User: bob", "--peer", "192.0.2.1:4711"]);

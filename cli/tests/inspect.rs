@@ -131,7 +131,9 @@ fn reset_deletes_only_after_a_yes() {
     assert_eq!(world.dump().len(), 3);
     assert!(world.run("reset", &["--yes"]).stdout.ends_with("deleted: 3 of 4\n"));
     assert_eq!(world.dump(), []);
-    assert_eq!(world.run("reset", &["--limit", "none", "--yes"]).code, 1);
+    let unknown = world.run("reset", &["--limit", "none", "--yes"]);
+    assert_eq!(unknown.code, 2);
+    assert!(unknown.stderr.contains("those that do: "), "{}", unknown.stderr);
 }
 
 #[test]
