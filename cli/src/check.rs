@@ -101,7 +101,7 @@ fn described(file: &Checked) -> String {
     if let Some(reason) = &file.unreadable {
         return format!("{}: {}: {reason}\n", file.document.name, paint(style::ERROR, "error"));
     }
-    let mut text: String = file.findings.iter().map(|finding| finding.described(&file.document)).collect();
+    let mut text: String = file.document.described(&file.findings);
     let count = |severity| file.findings.iter().filter(|one| one.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     let verdict = match (errors, warnings) {

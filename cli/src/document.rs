@@ -13,7 +13,7 @@ use lockkeeper_core::policy::warnings::Warning;
 use serde::Serialize;
 
 use crate::finding::{Finding, Severity};
-use crate::places::{Places, Position};
+use crate::places::{Lines, Places, Position};
 use crate::style;
 
 /// A text and what its faults call it.
@@ -74,10 +74,15 @@ impl Document {
     /// Loads it; where it does not load, prints every fault.
     pub fn load_or_report(&self) -> Option<PolicySet> {
         let report = |findings: Vec<Finding>| {
-            let shown: String = findings.iter().map(|finding| finding.described(self)).collect();
-            style::print_error(&shown);
+            style::print_error(&self.described(&findings));
         };
         self.load().map_err(report).ok()
+    }
+
+    /// The findings as people read them, each with the line it is about.
+    pub fn described(&self, findings: &[Finding]) -> String {
+        let lines = Lines::of(&self.text);
+        findings.iter().map(|finding| finding.described(&self.name, &lines)).collect()
     }
 
     fn syntax_error(&self, error: &serde_json::Error) -> Finding {
@@ -93,7 +98,7 @@ impl Document {
         Finding {
             severity: Severity::Error,
             path: "$".into(),
-            position: Position::of_offset(&self.text, offset),
+            position: Lines::of(&self.text).position(offset),
             message: format!("this is no JSON: {reason}"),
         }
     }

@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-use crate::document::Document;
-use crate::places::Position;
+use crate::places::{Lines, Position};
 use crate::style::{self, paint};
 
 /// How much a finding matters.
@@ -32,14 +31,14 @@ pub struct Finding {
 
 impl Finding {
     /// One line that editors can jump from, and the line of the document with the place marked.
-    pub fn described(&self, document: &Document) -> String {
+    pub fn described(&self, file: &str, lines: &Lines<'_>) -> String {
         let (style, word) = match self.severity {
             Severity::Error => (style::ERROR, "error"),
             Severity::Warning => (style::WARNING, "warning"),
         };
-        let head = paint(style::STRONG, format!("{}:{}:", document.name, self.position));
+        let head = paint(style::STRONG, format!("{file}:{}:", self.position));
         let (word, path) = (paint(style, word), paint(style::STRONG, &self.path));
-        let (excerpt, indent) = excerpt(&document.text, self.position);
+        let (excerpt, indent) = excerpt(lines.line(self.position.line), self.position);
         let gutter = paint(style::FAINT, format!("{:>5} |", self.position.line));
         let margin = paint(style::FAINT, "      |");
         let mark = paint(style, "^");
@@ -52,8 +51,7 @@ const SHOWN_CHARS: usize = 120;
 const SHOWN_BEFORE: usize = 80;
 
 /// The part of the line around a place, and how many characters stand before the place.
-fn excerpt(text: &str, position: Position) -> (String, usize) {
-    let line = text.split('\n').nth(position.line.saturating_sub(1)).unwrap_or_default().trim_end();
+fn excerpt(line: &str, position: Position) -> (String, usize) {
     let before = position.column.saturating_sub(1);
     let skipped = if line.chars().nth(SHOWN_CHARS).is_some() { before.saturating_sub(SHOWN_BEFORE) } else { 0 };
     let visible = |char: char| if char.is_control() { ' ' } else { char };

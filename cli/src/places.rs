@@ -24,27 +24,43 @@ impl fmt::Display for Position {
     }
 }
 
-impl Position {
-    /// The position of the character at a byte offset; of the end when there is none.
-    pub fn of_offset(text: &str, offset: usize) -> Position {
-        let before = text.get(..offset).unwrap_or(text);
-        let line_start = before.rfind('\n').map_or(0, |newline| newline.saturating_add(1));
-        let in_line = before.get(line_start..).unwrap_or_default();
-        Position {
-            line: before.matches('\n').count().saturating_add(1),
-            column: in_line.chars().count().saturating_add(1),
-        }
+/// The lines of a text, found once: positions and excerpts of many findings do not read the text again.
+#[derive(Debug)]
+pub struct Lines<'a> {
+    text: &'a str,
+    /// Byte offsets at which lines begin.
+    starts: Vec<usize>,
+}
+
+impl<'a> Lines<'a> {
+    /// Finds the lines of a text.
+    pub fn of(text: &'a str) -> Lines<'a> {
+        let breaks = text.match_indices('\n').map(|(newline, _)| newline.saturating_add(1));
+        Lines { text, starts: std::iter::once(0).chain(breaks).collect() }
+    }
+
+    /// The position of the character at a byte offset.
+    pub fn position(&self, offset: usize) -> Position {
+        let line = self.starts.partition_point(|start| *start <= offset);
+        let start = self.starts.get(line.saturating_sub(1)).copied().unwrap_or(0);
+        let before = self.text.get(start..offset).unwrap_or_default();
+        Position { line, column: before.chars().count().saturating_add(1) }
+    }
+
+    /// The text of a line, counted from 1, without its end; empty when there is none.
+    pub fn line(&self, number: usize) -> &'a str {
+        let start = number.checked_sub(1).and_then(|index| self.starts.get(index)).copied();
+        let end = self.starts.get(number).copied().unwrap_or(self.text.len());
+        start.and_then(|start| self.text.get(start..end)).unwrap_or_default().trim_end()
     }
 }
 
 /// The places of all values of one JSON text.
 #[derive(Debug)]
 pub struct Places<'a> {
-    text: &'a str,
+    lines: Lines<'a>,
     values: Vec<Value>,
     by_path: HashMap<String, Vec<usize>>,
-    /// Byte offsets at which lines begin.
-    lines: Vec<usize>,
 }
 
 #[derive(Debug)]
@@ -65,9 +81,7 @@ impl<'a> Places<'a> {
         for (index, value) in scanner.values.iter().enumerate() {
             by_path.entry(value.path.clone()).or_default().push(index);
         }
-        let breaks = text.match_indices('\n').map(|(newline, _)| newline.saturating_add(1));
-        let lines = std::iter::once(0).chain(breaks).collect();
-        Places { text, values: scanner.values, by_path, lines }
+        Places { lines: Lines::of(text), values: scanner.values, by_path }
     }
 
     /// The position of what a fault is about. `repetition` counts the faults of the same path and
@@ -77,14 +91,7 @@ impl<'a> Places<'a> {
             Some(same) => self.offset(same, spot, repetition),
             None => self.closest(path),
         };
-        self.at(offset)
-    }
-
-    fn at(&self, offset: usize) -> Position {
-        let line = self.lines.partition_point(|start| *start <= offset);
-        let start = self.lines.get(line.saturating_sub(1)).copied().unwrap_or(0);
-        let before = self.text.get(start..offset).unwrap_or_default();
-        Position { line, column: before.chars().count().saturating_add(1) }
+        self.lines.position(offset)
     }
 
     fn offset(&self, same: &[usize], spot: Spot, repetition: usize) -> usize {
