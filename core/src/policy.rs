@@ -3,6 +3,7 @@
 mod access;
 mod answers;
 pub(crate) mod attributes;
+mod claims;
 mod combine;
 mod cost;
 pub mod error;
@@ -23,6 +24,10 @@ pub mod warnings;
 
 pub use access::{Access, Exemptions};
 pub use answers::{AnswerRules, Cors, CustomAnswer, CustomAnswers, Origins};
+pub use claims::{
+    BodyFingerprint, ClaimFailure, FingerprintRules, Idempotency, LeaseRules, Lock, OnLeaseLost, OnUnknown, OverMax,
+    Respond, StoredRules,
+};
 pub use cost::{Cost, NoNumber};
 pub use overrides::{Condition, Override, ValueMatch};
 
@@ -97,6 +102,10 @@ pub struct Policy {
     pub name: String,
     /// Its limits: decided together, all or nothing.
     pub limits: Vec<Limit>,
+    /// How its requests with an idempotency key are treated; `None`: like any other.
+    pub idempotency: Option<Box<Idempotency>>,
+    /// The lock that its requests take, if any.
+    pub lock: Option<Box<Lock>>,
     /// What happens when the store cannot decide.
     pub limits_on_store_failure: FailureMode,
     /// What the host must look up for a request, each once.

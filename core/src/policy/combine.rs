@@ -81,6 +81,8 @@ fn combine(policies: &[Policy], members: Vec<usize>) -> Policy {
     Policy {
         name: names.join("+"),
         limits: labelled(&parts),
+        idempotency: parts.iter().find_map(|part| part.idempotency.clone()),
+        lock: parts.iter().find_map(|part| part.lock.clone()),
         limits_on_store_failure: strictest,
         attributes: attributes::united(parts.iter().map(|part| part.attributes.as_slice())),
         preflight_attributes: attributes::united(parts.iter().map(|part| part.preflight_attributes.as_slice())),

@@ -187,6 +187,8 @@ fn read_policy(
     Some(Policy {
         name: name.to_owned(),
         limits,
+        idempotency: None,
+        lock: None,
         limits_on_store_failure: on_failure?,
         preflight_attributes: attributes::with_preflight(&attributes),
         attributes,
