@@ -3,21 +3,27 @@
 mod access;
 mod answers;
 pub(crate) mod attributes;
+mod claim;
 mod claims;
 mod combine;
 mod cost;
 pub mod error;
+mod fingerprint;
+mod idempotency;
 mod key;
 mod limit;
 pub mod load;
+mod lock;
 pub(crate) mod names;
 pub mod node;
 mod numbers;
 mod overrides;
+mod policies;
 pub mod reader;
 mod request;
 mod route_path;
 mod routes;
+mod stored;
 mod suggest;
 pub mod units;
 pub mod warnings;
@@ -126,6 +132,26 @@ impl Policy {
     pub fn reported(&self) -> Option<usize> {
         self.members.last().copied()
     }
+
+    /// Every part of a request that its limits and claims look at.
+    pub fn parts(&self) -> impl Iterator<Item = &KeyPart> {
+        let limits = self.limits.iter().flat_map(Limit::parts);
+        limits.chain(self.claim_parts().map(|(_, part)| part))
+    }
+
+    /// The same, each with the member of the policy that names it: `limits[0]`, `lock`.
+    fn named_parts(&self) -> impl Iterator<Item = (String, &KeyPart)> {
+        let limits = self.limits.iter().enumerate();
+        let limits =
+            limits.flat_map(|(index, limit)| limit.parts().map(move |part| (format!("limits[{index}]"), part)));
+        limits.chain(self.claim_parts().map(|(member, part)| (member.to_owned(), part)))
+    }
+
+    fn claim_parts(&self) -> impl Iterator<Item = (&'static str, &KeyPart)> {
+        let idempotency = self.idempotency.iter().flat_map(|idempotency| idempotency.parts());
+        let lock = self.lock.iter().flat_map(|lock| lock.parts());
+        idempotency.map(|part| ("idempotency", part)).chain(lock.map(|part| ("lock", part)))
+    }
 }
 
 /// One limit of a policy.
@@ -164,12 +190,8 @@ impl Limit {
     /// Every part of a request that it looks at: those of the key, the one that stands in for a missing one, and those
     /// that tell which override applies.
     pub fn parts(&self) -> impl Iterator<Item = &KeyPart> {
-        let fallback = match &self.on_missing_key {
-            MissingKey::Fallback(part) => Some(part),
-            MissingKey::Reject(_) | MissingKey::Skip => None,
-        };
         let conditions = self.overrides.iter().flat_map(|one| &one.when);
-        self.key.iter().chain(fallback).chain(conditions.map(|condition| &condition.part))
+        self.key.iter().chain(self.on_missing_key.fallback()).chain(conditions.map(|condition| &condition.part))
     }
 
     /// What the host must look up for it.
@@ -233,6 +255,16 @@ pub enum MissingKey {
     Reject(Rejection),
     /// The limit does not apply to the request.
     Skip,
+}
+
+impl MissingKey {
+    /// The part that stands in for a missing one.
+    pub fn fallback(&self) -> Option<&KeyPart> {
+        match self {
+            MissingKey::Fallback(part) => Some(part),
+            MissingKey::Reject(_) | MissingKey::Skip => None,
+        }
+    }
 }
 
 /// How a request is answered that lacks a part of a limit's key.
