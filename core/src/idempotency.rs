@@ -4,4 +4,7 @@
 mod canonical_json;
 pub mod content_digest;
 pub mod fingerprint;
+pub mod kept_headers;
 pub mod key;
+pub mod outcome;
+pub mod stored;
