@@ -102,6 +102,7 @@ pub mod completion;
 pub mod decision;
 pub mod engine;
 pub mod host_config;
+pub mod idempotency;
 pub mod identity;
 pub mod local;
 pub mod local_call;

@@ -41,6 +41,7 @@ use crate::algorithm::Algorithm;
 use crate::client_address::AddressSource;
 use crate::identity::{AddressPrefixes, Attribute, KeyPart};
 use crate::normalize::PathRules;
+use crate::resp::push_bulk;
 use crate::route::Routes;
 
 /// Everything one policy file says.
@@ -216,10 +217,22 @@ pub struct Grant {
     pub algorithm: Algorithm,
     /// The same scaled by the host's share, as the local limiter runs it.
     pub local_algorithm: Algorithm,
-    /// The script's arguments behind the cost, encoded for the wire.
+    /// The script's arguments behind the cost, encoded for the wire; where a slot is held, without the owner and what
+    /// follows it.
     pub script_numbers: Vec<u8>,
     /// The parameters of its item in the `RateLimit-Policy` field: `;q=100;w=60`.
     pub quota: String,
+}
+
+impl Grant {
+    /// Appends the script's arguments behind the cost. `owner` is who holds the slot, if there is one to hold.
+    pub fn write_numbers(&self, owner: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.script_numbers);
+        if self.algorithm.is_held() {
+            push_bulk(owner, out);
+            push_bulk(b"0", out);
+        }
+    }
 }
 
 /// What happens when the store cannot decide.
