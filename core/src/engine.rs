@@ -50,14 +50,21 @@ pub struct LineNeeds {
 
 impl LineNeeds {
     fn of(policies: &PolicySet) -> LineNeeds {
-        let has_part = |is_wanted: fn(&KeyPart) -> bool| {
-            policies.policies.iter().flat_map(|policy| &policy.limits).any(|limit| limit.parts().any(is_wanted))
-        };
+        let has_part =
+            |is_wanted: fn(&KeyPart) -> bool| policies.policies.iter().any(|policy| policy.parts().any(is_wanted));
+        let by_method = |policy: &Policy| policy.lock.as_ref().is_some_and(|lock| !lock.methods.is_empty());
+        let claims = policies.policies.iter().any(|policy| policy.idempotency.is_some() || by_method(policy));
+        let fingerprints = policies.policies.iter().any(|policy| policy.idempotency.is_some());
         let routes = &policies.routes;
         LineNeeds {
-            method: access::needs_method(policies) || routes.need_method() || has_part(|part| *part == KeyPart::Method),
+            method: access::needs_method(policies)
+                || routes.need_method()
+                || claims
+                || has_part(|part| *part == KeyPart::Method),
             authority: routes.need_host() || has_part(|part| *part == KeyPart::Host),
-            target: routes.need_path() || has_part(|part| matches!(part, KeyPart::Path | KeyPart::Query(_))),
+            target: routes.need_path()
+                || fingerprints
+                || has_part(|part| matches!(part, KeyPart::Path | KeyPart::Query(_))),
             route_name: routes.need_route_name(),
             route_policy: policies.policy_from_route_metadata,
         }

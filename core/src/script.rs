@@ -12,10 +12,34 @@ pub struct Script {
     pub sha1: &'static str,
 }
 
+/// A script's text, put together from fragments.
+macro_rules! text {
+    ($($fragment:literal),+) => { concat!($(include_str!(concat!("../scripts/", $fragment, ".lua"))),+) };
+}
+
 /// Decides a request against all its limits. Keys: one for each charge. Arguments: [`write_arguments`].
 /// Reply: the tag, then `admitted` (1 or 0), `remaining`, `reset_us` and `retry_us` for each limit.
 pub const DECIDE: Script =
-    Script { text: include_str!("../scripts/decide.lua"), sha1: "3e6f88feb584cbd6fa6690fa45d04d3518671953" };
+    Script { text: text!("clock", "decide", "limits", "decide_end"), sha1: "94cb5870e330075cada5e0c81f207ebfa721c6fe" };
+
+/// Looks at a request's claims, decides its limits and takes the claims, all or nothing. What it is told and says:
+/// [`crate::claim`].
+pub const ADMIT: Script = Script {
+    text: text!("clock", "records", "admit", "limits", "admit_end"),
+    sha1: "0bd5877cc8b558991d179d0cfd5b32d2aee60005",
+};
+
+/// Lets claims and slots last one lease from now on.
+pub const RENEW: Script =
+    Script { text: text!("clock", "records", "renew"), sha1: "536f81316622bb0d76918d9473e8e7347e297eae" };
+
+/// Keeps the outcome of what ran under a claim.
+pub const COMPLETE: Script =
+    Script { text: text!("clock", "records", "complete"), sha1: "7a284f849bf834ef0a61251958ff527be3654809" };
+
+/// Gives claims and slots back.
+pub const RELEASE: Script =
+    Script { text: text!("clock", "records", "release"), sha1: "ca77cf443d19378fdb9b8e0e406be4c2c7511221" };
 
 /// Writes a key that lives one second. One key, one argument: the tag. Reply: the tag. An error means that the store
 /// does not take writes.
@@ -26,10 +50,12 @@ pub const PROBE: Script =
 pub const ARGUMENTS_PER_CHARGE: usize = 7;
 /// Those before the cost: the algorithm, and whether it is enforced.
 pub const ARGUMENTS_BEFORE_COST: usize = 2;
+/// Those before the owner, where a charge [is held](crate::algorithm::Algorithm::is_held); one more follows it.
+pub const ARGUMENTS_BEFORE_OWNER: usize = 5;
 
 /// Hands the arguments of [`DECIDE`] to `write`, in order, without allocating: the tag, then
-/// [`ARGUMENTS_PER_CHARGE`] for each charge.
-pub fn write_arguments(tag: &[u8], charges: &[Charge<'_>], mut write: impl FnMut(&[u8])) {
+/// [`ARGUMENTS_PER_CHARGE`] for each charge. `owner` is who holds slots; nobody needs one otherwise.
+pub fn write_arguments(tag: &[u8], owner: &[u8], charges: &[Charge<'_>], mut write: impl FnMut(&[u8])) {
     let mut digits = itoa::Buffer::new();
     write(tag);
     for charge in charges {
@@ -39,16 +65,19 @@ pub fn write_arguments(tag: &[u8], charges: &[Charge<'_>], mut write: impl FnMut
         write(algorithm.as_bytes());
         write(if charge.enforce { b"1" } else { b"0" });
         write(digits.format(cost).as_bytes());
-        for number in numbers {
-            write(digits.format(number).as_bytes());
+        for (place, number) in numbers.into_iter().enumerate() {
+            match place {
+                2 if charge.algorithm.is_held() => write(owner),
+                _ => write(digits.format(number).as_bytes()),
+            }
         }
     }
 }
 
-/// The arguments of [`DECIDE`], collected.
+/// The arguments of [`DECIDE`], collected, for nobody who holds a slot.
 pub fn arguments(tag: &[u8], charges: &[Charge<'_>]) -> Vec<Vec<u8>> {
     let mut arguments = Vec::with_capacity(charges.len().saturating_mul(ARGUMENTS_PER_CHARGE).saturating_add(1));
-    write_arguments(tag, charges, |argument| arguments.push(argument.to_vec()));
+    write_arguments(tag, b"", charges, |argument| arguments.push(argument.to_vec()));
     arguments
 }
 
@@ -59,7 +88,7 @@ mod tests {
 
     #[test]
     fn each_sha1_is_of_its_text() {
-        for script in [DECIDE, PROBE] {
+        for script in [ADMIT, COMPLETE, DECIDE, PROBE, RELEASE, RENEW] {
             let sha1 = sha1_smol::Sha1::from(script.text).digest().to_string();
             assert_eq!(script.sha1, sha1, "of the script that begins {:?}", script.text.lines().next());
         }
@@ -67,9 +96,11 @@ mod tests {
 
     #[test]
     fn time_is_read_in_exactly_one_line() {
-        let lines = DECIDE.text.lines().filter(|line| line.contains("redis.call('TIME')"));
-        assert_eq!(lines.count(), 1);
-        assert_eq!(DECIDE.text.matches("TIME").count(), 1);
+        for script in [ADMIT, COMPLETE, DECIDE, RELEASE, RENEW] {
+            let lines = script.text.lines().filter(|line| line.contains("redis.call('TIME')"));
+            assert_eq!(lines.count(), 1);
+            assert_eq!(script.text.matches("TIME").count(), 1);
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::names::read as name;
 use super::numbers::{self, KINDS, Kind, Numbers};
 use super::overrides::{self, Base};
 use super::reader::{Members, Place};
-use super::{Access, Cost, CustomAnswers, Limit, LimitId, key};
+use super::{Access, Cost, CustomAnswers, Grant, Limit, LimitId, MissingKey, key};
 use crate::client_address::AddressSource;
 use crate::identity::{AddressPrefixes, KeyPart, meaning};
 
@@ -67,6 +67,30 @@ pub(super) fn read(
     })
 }
 
+/// A limit that a policy has without naming it among its limits: each request costs one unit, and it is enforced. Its
+/// name is followed by its name in the store and its meaning.
+pub(super) fn own_limit(
+    id: LimitId,
+    (name, store_name, meaning): (&str, &str, &str),
+    base: Grant,
+    (key, on_missing_key): (Vec<KeyPart>, MissingKey),
+    scope: &Scope<'_>,
+) -> Limit {
+    Limit {
+        id,
+        name: name.to_owned(),
+        label: name.to_owned(),
+        script_head: numbers::script_head(&base.algorithm, scope.enforce),
+        base,
+        overrides: Vec::new(),
+        cost: Cost::Fixed(1),
+        enforce: scope.enforce,
+        key,
+        on_missing_key,
+        store_key_prefix: format!("{}:{store_name}:{meaning}:", scope.namespace),
+    }
+}
+
 fn read_cost(object: &Members<'_>, numbers: Option<Numbers>, errors: &mut PolicyErrors) -> Option<Cost> {
     let allowance = numbers.map(Numbers::units);
     object.optional("cost").map_or(Some(Cost::Fixed(1)), |place| cost::read(&place, allowance, errors))
@@ -87,7 +111,7 @@ fn finish(object: &Members<'_>, kind: Option<Kind>, errors: &mut PolicyErrors) {
 
 impl Numbers {
     /// Changes when stored counts would mean something else; capacities and rates may change without.
-    fn meaning(self, key: &[KeyPart], prefixes: AddressPrefixes) -> String {
+    pub(super) fn meaning(self, key: &[KeyPart], prefixes: AddressPrefixes) -> String {
         let algorithm = match self {
             Numbers::TokenBucket { .. } => "token_bucket".to_owned(),
             Numbers::SlidingWindow { window_us, .. } => format!("sliding_window {window_us}"),

@@ -152,9 +152,13 @@ pub(super) fn script_head(algorithm: &Algorithm, enforce: bool) -> Vec<u8> {
     encoded(algorithm, enforce, 1..1 + script::ARGUMENTS_BEFORE_COST)
 }
 
-/// The arguments of a charge behind its cost.
+/// The arguments of a charge behind its cost, up to the owner if it is held.
 fn script_numbers(algorithm: &Algorithm) -> Vec<u8> {
-    encoded(algorithm, true, 2 + script::ARGUMENTS_BEFORE_COST..1 + script::ARGUMENTS_PER_CHARGE)
+    let end = match algorithm.is_held() {
+        true => 1 + script::ARGUMENTS_BEFORE_OWNER,
+        false => 1 + script::ARGUMENTS_PER_CHARGE,
+    };
+    encoded(algorithm, true, 2 + script::ARGUMENTS_BEFORE_COST..end)
 }
 
 fn encoded(algorithm: &Algorithm, enforce: bool, range: std::ops::Range<usize>) -> Vec<u8> {

@@ -45,26 +45,18 @@ impl PolicySet {
     }
 
     fn warn_of_missing_parameters(&self, index: usize, policy: &Policy, warn: &mut impl FnMut(String, String)) {
-        for (position, limit) in policy.limits.iter().enumerate() {
-            for name in limit.parts().filter_map(path_parameter) {
-                let path = format!("$.policies.{}.limits[{position}].key", policy.name);
-                let lacks = |route: &Route| {
-                    self.applies(route.policy, index) && !route.path.parameters().any(|known| known == name)
-                };
-                if let Some(route) = self.routes.all().iter().position(lacks) {
-                    warn(path, format!("names path:{name}, which $.routes[{route}] of the same policy does not have"));
-                } else if self.default_policy == Some(index) {
-                    warn(path, format!("names path:{name}, which requests that no route matches do not have"));
-                }
+        for (member, part) in policy.named_parts() {
+            let KeyPart::PathParameter(name) = part else { continue };
+            let path = format!("$.policies.{}.{member}", policy.name);
+            let lacks = |route: &Route| {
+                self.applies(route.policy, index) && !route.path.parameters().any(|known| known == name)
+            };
+            if let Some(route) = self.routes.all().iter().position(lacks) {
+                warn(path, format!("names path:{name}, which $.routes[{route}] of the same policy does not have"));
+            } else if self.default_policy == Some(index) {
+                warn(path, format!("names path:{name}, which requests that no route matches do not have"));
             }
         }
-    }
-}
-
-fn path_parameter(part: &KeyPart) -> Option<&str> {
-    match part {
-        KeyPart::PathParameter(name) => Some(name),
-        _ => None,
     }
 }
 
@@ -220,7 +212,7 @@ mod tests {
         let id = policy("p", "path:id", "");
         let routes = r#"{"match": {"path": "/a/{id}"}, "policy": "p"}, {"match": {"path": "/b"}, "policy": "p"}"#;
         let found = warnings(&id, routes, r#", "default_policy": "p""#);
-        let names = "$.policies.p.limits[0].key names path:id, which";
+        let names = "$.policies.p.limits[0] names path:id, which";
         assert_eq!(found, [format!("{names} $.routes[1] of the same policy does not have")]);
         let one = r#"{"match": {"path": "/a/{id}"}, "policy": "p"}"#;
         let found = warnings(&id, one, r#", "default_policy": "p""#);
