@@ -1,5 +1,13 @@
 //! The answers clients get: 429, 503, 403 and 400, as problem details (RFC 9457) unless the policy words them itself.
 
+mod claims;
+
+pub use claims::{
+    KeyProblem, in_flight, key_problem, key_reused, locked, not_retained, outcome_unknown, replay_limited,
+    store_unavailable,
+};
+use serde_json::{Map, Value};
+
 use crate::decision::{Action, Answer, GrpcStatus, Header, LimitVerdict};
 use crate::identity::KeyPart;
 use crate::policy::{Cost, CustomAnswer, Policy, Rejection};
@@ -102,10 +110,20 @@ pub fn illegible_cost(cost: &Cost) -> Action {
 
 /// A problem of the client's request, until its gRPC status says something else.
 fn problem_answer(kind: &str, title: &str, status: u16, violated: &[&str]) -> Answer {
-    let mut problem = serde_json::json!({ "type": kind, "title": title, "status": status });
-    if let (Some(object), false) = (problem.as_object_mut(), violated.is_empty()) {
-        object.insert("violated-policies".into(), violated.iter().copied().collect());
+    let mut members = Map::new();
+    if !violated.is_empty() {
+        members.insert("violated-policies".into(), violated.iter().copied().collect());
     }
+    problem_with(kind, title, status, members)
+}
+
+/// The same, with further members.
+fn problem_with(kind: &str, title: &str, status: u16, members: Map<String, Value>) -> Answer {
+    let mut problem = members;
+    problem.insert("type".into(), kind.into());
+    problem.insert("title".into(), title.into());
+    problem.insert("status".into(), status.into());
+    let problem = Value::Object(problem);
     Answer {
         status,
         headers: vec![

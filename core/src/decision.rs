@@ -62,6 +62,10 @@ pub enum GrpcStatus {
     PermissionDenied = 7,
     /// 8: a limit denies.
     ResourceExhausted = 8,
+    /// 9: the key was used for another request.
+    FailedPrecondition = 9,
+    /// 10: another request holds what this one needs.
+    Aborted = 10,
     /// 14: the store failed and the policy says deny.
     Unavailable = 14,
     /// 16: the request lacks a part of a key, and the policy takes that for a missing credential.

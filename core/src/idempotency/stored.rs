@@ -30,6 +30,28 @@ pub struct Fields {
     pub encoding: &'static str,
 }
 
+/// A response that is not kept: what its record says of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sealed {
+    /// 200 to 599.
+    pub status: u16,
+    /// Where the client finds what it made: those of [`SEALED`](super::kept_headers::SEALED).
+    pub headers: Vec<Line>,
+}
+
+impl Sealed {
+    /// The response of the fields as they were read; `None` when we did not write them.
+    pub fn from_fields(status: &[u8], headers: &[u8]) -> Option<Sealed> {
+        Some(Sealed { status: parse_status(status)?, headers: decode_headers(headers)? })
+    }
+
+    /// The value of the first line of that name, if it is text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let (_, value) = self.headers.iter().find(|(known, _)| known == name)?;
+        std::str::from_utf8(value).ok()
+    }
+}
+
 /// Says that a field holds base64.
 pub const BASE64_MARK: &str = "base64";
 
