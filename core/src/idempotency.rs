@@ -4,7 +4,9 @@
 mod canonical_json;
 pub mod content_digest;
 pub mod fingerprint;
+mod gzip;
 pub mod kept_headers;
 pub mod key;
 pub mod outcome;
+pub mod replay;
 pub mod stored;

@@ -7,6 +7,7 @@ use super::{UNAVAILABLE_RETRY_AFTER_S, problem_with};
 use crate::claim::Kept;
 use crate::decision::{Action, Answer, GrpcStatus, Outcome};
 use crate::idempotency::key::KeyError;
+use crate::idempotency::replay::{self, Client, Replay};
 use crate::idempotency::stored::{self, Sealed, Stored};
 use crate::policy::Idempotency;
 use crate::rate_limit_fields::whole_seconds;
@@ -54,26 +55,33 @@ pub fn body_not_held(rules: &Idempotency) -> Action {
 /// What a client gets of a request that is done: what was kept of its response, or that nothing was. `None` when the
 /// record holds what we did not write. `accept_encoding` is what the client reads.
 pub fn of_kept(rules: &Idempotency, kept: &Kept, accept_encoding: Option<&[u8]>) -> Option<(Outcome, Action)> {
-    let _ = accept_encoding;
-    match kept {
-        Kept::Sealed { status, headers, .. } => {
-            let sealed = Sealed { status: *status, headers: stored::decode_headers(headers)? };
-            Some((Outcome::NotRetained, not_retained(rules, &sealed)))
+    let (status, headers) = match kept {
+        Kept::Sealed { status, headers, .. } | Kept::Done { status, headers, .. } => (*status, headers),
+    };
+    let sealed = Sealed { status, headers: stored::decode_headers(headers)? };
+    let replayed = match kept {
+        Kept::Sealed { .. } => None,
+        Kept::Done { body, encoding, .. } => {
+            let stored = Stored::from_kept(status, sealed.headers.clone(), body, *encoding)?;
+            let client = Client { is_head: false, accept_encoding };
+            replay::replay(stored, &client, &rules.replayed_header, Vec::new())
         }
-        Kept::Done { status, headers, body, encoding } => {
-            let stored =
-                Stored::from_fields(status.to_string().as_bytes(), headers, body.clone(), encoding.word().as_bytes())?;
-            let mut answer = Answer {
-                status: stored.status,
-                headers: Vec::new(),
-                stored_headers: stored.headers,
-                body: stored.body,
-                grpc_status: GrpcStatus::Unavailable,
-                grpc_message: String::new(),
-            };
-            answer.headers.push((rules.replayed_header.clone().into(), "true".into()));
-            Some((Outcome::Replayed, Action::Answer(answer)))
-        }
+    };
+    Some(match replayed {
+        Some(replay) => (Outcome::Replayed, Action::Answer(as_answer(replay))),
+        None => (Outcome::NotRetained, not_retained(rules, &sealed)),
+    })
+}
+
+/// A replay is the upstream's own answer, so it has no gRPC status of ours.
+fn as_answer(replay: Replay) -> Answer {
+    Answer {
+        status: replay.status,
+        headers: replay.headers,
+        stored_headers: replay.stored_headers,
+        body: replay.body,
+        grpc_status: GrpcStatus::Aborted,
+        grpc_message: String::new(),
     }
 }
 

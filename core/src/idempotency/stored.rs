@@ -73,6 +73,15 @@ impl Stored {
         Kept::Done { status: self.status, headers: headers.into_bytes(), body: body.into_bytes(), encoding }
     }
 
+    /// The response of a record's parts; `None` when we did not write the content.
+    pub fn from_kept(status: u16, headers: Vec<Line>, body: &[u8], encoding: Encoding) -> Option<Stored> {
+        let body = match encoding {
+            Encoding::Plain => body.to_vec(),
+            Encoding::Base64 => BASE64.decode(body).ok()?,
+        };
+        Some(Stored { status, headers, body })
+    }
+
     /// The response of the fields as they were read; `None` when we did not write them. Then the record is corrupt.
     pub fn from_fields(status: &[u8], headers: &[u8], body: Vec<u8>, encoding: &[u8]) -> Option<Stored> {
         let body = match encoding {

@@ -72,6 +72,6 @@ fn the_file_words_the_answers_of_policies_that_say_nothing() {
     assert_eq!(of_file.text(), "file");
     assert_eq!(header(&of_file.headers, "content-type"), Some("text/plain; charset=utf-8"));
     let down = unavailable(&engine);
-    assert_eq!((down.status, d & *own.text(), down.grpc_status), (500, "down", GrpcStatus::Unavailable));
+    assert_eq!((down.status, &*down.text(), down.grpc_status), (500, "down", GrpcStatus::Unavailable));
     assert_eq!(header(&down.headers, "retry-after"), Some("1"));
 }
