@@ -6,6 +6,7 @@ pub(crate) mod attributes;
 mod claim;
 mod claims;
 mod combine;
+mod concurrency;
 mod cost;
 pub mod error;
 mod fingerprint;
@@ -141,9 +142,7 @@ impl Policy {
 
     /// The same, each with the member of the policy that names it: `limits[0]`, `lock`.
     fn named_parts(&self) -> impl Iterator<Item = (String, &KeyPart)> {
-        let limits = self.limits.iter().enumerate();
-        let limits =
-            limits.flat_map(|(index, limit)| limit.parts().map(move |part| (format!("limits[{index}]"), part)));
+        let limits = self.limits.iter().flat_map(|limit| limit.parts().map(|part| (limit.member(), part)));
         limits.chain(self.claim_parts().map(|(member, part)| (member.to_owned(), part)))
     }
 
@@ -182,6 +181,14 @@ pub struct Limit {
 }
 
 impl Limit {
+    /// The member of its policy that it is: `limits[0]`, or `concurrency` behind them.
+    pub fn member(&self) -> String {
+        match self.base.algorithm.is_held() {
+            true => "concurrency".to_owned(),
+            false => format!("limits[{}]", self.id.limit),
+        }
+    }
+
     /// What it grants: by the override at that index, or to all others.
     pub fn grant(&self, override_index: Option<usize>) -> &Grant {
         override_index.and_then(|index| self.overrides.get(index)).map_or(&self.base, |chosen| &chosen.grant)

@@ -2,7 +2,7 @@
 
 use super::claim::{self, header_of};
 use super::error::PolicyErrors;
-use super::limit::{self, own_limit};
+use super::limit::{self, Own};
 use super::node::Node;
 use super::numbers::{self, Kind, Numbers};
 use super::reader::{Members, Place};
@@ -204,9 +204,16 @@ fn read_replay_limit(
         parts => (parts.to_vec(), MissingKey::Skip),
     };
     let base = numbers::grant(numbers, 1, object, scope.options, errors)?;
-    let store_name = format!("{}.idempotency.replay_limit", stands.policy);
-    let meaning = numbers.meaning(&key, scope.prefixes);
-    Some(Some(own_limit(stands.id, ("replay_limit", &store_name, &meaning), base, (key, on_missing_key), scope)))
+    let own = Own {
+        name: "replay_limit".to_owned(),
+        // No limit's name holds a dot, so that no limit of the list is stored under this one.
+        stored_as: (format!("{}.idempotency.replay_limit", stands.policy), numbers.meaning(&key, scope.prefixes)),
+        base,
+        key,
+        on_missing_key,
+        enforce: true,
+    };
+    Some(Some(limit::own(stands.id, own, scope)))
 }
 
 fn read_status(object: &Members<'_>, field: &str, choices: &[u16], errors: &mut PolicyErrors) -> Option<u16> {

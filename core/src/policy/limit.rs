@@ -67,26 +67,32 @@ pub(super) fn read(
     })
 }
 
-/// A limit that a policy has without naming it among its limits: each request costs one unit, and it is enforced. Its
-/// name is followed by its name in the store and its meaning.
-pub(super) fn own_limit(
-    id: LimitId,
-    (name, store_name, meaning): (&str, &str, &str),
-    base: Grant,
-    (key, on_missing_key): (Vec<KeyPart>, MissingKey),
-    scope: &Scope<'_>,
-) -> Limit {
+/// What [`own`] needs to know.
+pub(super) struct Own {
+    pub name: String,
+    /// Its name in the store, unique in the file, and its meaning.
+    pub stored_as: (String, String),
+    pub base: Grant,
+    pub key: Vec<KeyPart>,
+    pub on_missing_key: MissingKey,
+    pub enforce: bool,
+}
+
+/// A limit that a policy has beside the list of its limits: each request costs one unit. `id` is its place behind them.
+pub(super) fn own(id: LimitId, own: Own, scope: &Scope<'_>) -> Limit {
+    let enforce = own.enforce && scope.enforce;
+    let (store_name, meaning) = own.stored_as;
     Limit {
         id,
-        name: name.to_owned(),
-        label: name.to_owned(),
-        script_head: numbers::script_head(&base.algorithm, scope.enforce),
-        base,
+        label: own.name.clone(),
+        name: own.name,
+        script_head: numbers::script_head(&own.base.algorithm, enforce),
+        base: own.base,
         overrides: Vec::new(),
         cost: Cost::Fixed(1),
-        enforce: scope.enforce,
-        key,
-        on_missing_key,
+        enforce,
+        key: own.key,
+        on_missing_key: own.on_missing_key,
         store_key_prefix: format!("{}:{store_name}:{meaning}:", scope.namespace),
     }
 }
@@ -118,11 +124,16 @@ impl Numbers {
             Numbers::SlidingWindowCounter { window_us, .. } => format!("sliding_window_counter {window_us}"),
             Numbers::FixedWindow { window_us, .. } => format!("fixed_window {window_us}"),
         };
-        let mut texts = vec![algorithm];
-        texts.extend(key.iter().map(KeyPart::text));
-        if key.contains(&KeyPart::ClientAddress) {
-            texts.push(format!("/{} /{}", prefixes.ipv4, prefixes.ipv6));
-        }
-        meaning(&texts)
+        meaning_of(algorithm, key, prefixes)
     }
+}
+
+/// Changes when stored counts would be of others.
+pub(super) fn meaning_of(algorithm: String, key: &[KeyPart], prefixes: AddressPrefixes) -> String {
+    let mut texts = vec![algorithm];
+    texts.extend(key.iter().map(KeyPart::text));
+    if key.contains(&KeyPart::ClientAddress) {
+        texts.push(format!("/{} /{}", prefixes.ipv4, prefixes.ipv6));
+    }
+    meaning(&texts)
 }

@@ -7,7 +7,7 @@ use super::node::Node;
 use super::reader::Members;
 use super::units::{Rate, duration_us, is_duration, is_rate, rate};
 use crate::algorithm::{
-    Algorithm, Charge, DomainError, FixedWindow, LOG_LIMIT_MAX, SlidingWindow, SlidingWindowCounter, TokenBucket,
+    Algorithm, Charge, Concurrency, DomainError, FixedWindow, LOG_LIMIT_MAX, SlidingWindow, SlidingWindowCounter, TokenBucket,
 };
 use crate::resp::push_bulk;
 use crate::script;
@@ -145,6 +145,13 @@ pub(super) fn grant(
     };
     errors.push(object.path(), found, format!("smaller numbers, or a rounder refill or window{remedy}"));
     None
+}
+
+/// What concurrency grants. No share of it is granted without the store, which alone knows who runs.
+pub(super) fn concurrency_grant(rule: Concurrency) -> Grant {
+    let quota = format!(";q={};qu=\"concurrent-requests\"", rule.limit());
+    let algorithm = Algorithm::Concurrency(rule);
+    Grant { script_numbers: script_numbers(&algorithm), local_algorithm: algorithm.clone(), algorithm, quota }
 }
 
 /// The arguments of a charge before its cost: algorithm and whether it is enforced.

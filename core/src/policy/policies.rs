@@ -5,11 +5,11 @@ use super::names::{NAME_EXPECTED, is_name};
 use super::node::describe_text;
 use super::reader::{Members, Place};
 use super::{
-    FailureMode, Idempotency, Limit, LimitId, Lock, Policy, access, answers, attributes, idempotency, limit, lock,
+    FailureMode, Idempotency, Limit, LimitId, Lock, Policy, access, answers, attributes, concurrency, idempotency, limit, lock,
 };
 
-const POLICY_FIELDS: [&str; 8] =
-    ["limits", "idempotency", "lock", "limits_on_store_failure", "exempt", "block", "denied", "unavailable"];
+const POLICY_FIELDS: [&str; 9] =
+    ["limits", "concurrency", "idempotency", "lock", "limits_on_store_failure", "exempt", "block", "denied", "unavailable"];
 /// The most policies in a file and limits in a policy.
 const POLICIES_MAX: usize = 1_000;
 const LIMITS_MAX: usize = 16;
@@ -79,18 +79,26 @@ fn read_demands(
     scope: &limit::Scope<'_>,
     errors: &mut PolicyErrors,
 ) -> Option<Demands> {
-    let limits = object.optional("limits");
-    let claims = (object.optional("idempotency"), object.optional("lock"));
-    if let (None, (None, None)) = (&limits, &claims) {
-        object.required("limits", errors, "a list of limits, or one of the fields idempotency, lock");
+    let [listed, concurrency, idempotency, lock] =
+        ["limits", "concurrency", "idempotency", "lock"].map(|field| object.optional(field));
+    if [&listed, &concurrency, &idempotency, &lock].iter().all(|place| place.is_none()) {
+        let expected = "a list of limits, or one of the fields concurrency, idempotency, lock";
+        object.required("limits", errors, expected);
         return None;
     }
-    let limits = limits.map_or(Some(Vec::new()), |place| read_limits((index, name), &place, scope, errors));
-    let next = LimitId { policy: index, limit: limits.as_ref().map_or(0, Vec::len) };
-    let idempotency = claims.0.map(|place| idempotency::read(name, next, &place, scope, errors).map(Box::new));
-    let lock = claims.1.map(|place| lock::read(name, &place, scope, errors).map(Box::new));
+    let limits = listed.map_or(Some(Vec::new()), |place| read_limits((index, name), &place, scope, errors));
+    let id = |limits: &[Limit]| LimitId { policy: index, limit: limits.len() };
+    let mut known = limits.clone().unwrap_or_default();
+    let concurrency = concurrency.map(|place| {
+        let taken: Vec<&str> = known.iter().map(|limit| limit.name.as_str()).collect();
+        concurrency::read((name, id(&known)), &taken, &place, scope, errors)
+    });
+    let concurrency = present(concurrency);
+    known.extend(concurrency.clone().flatten());
+    let idempotency = idempotency.map(|place| idempotency::read(name, id(&known), &place, scope, errors).map(Box::new));
+    let lock = lock.map(|place| lock::read(name, &place, scope, errors).map(Box::new));
     let (idempotency, lock) = (present(idempotency)?, present(lock)?);
-    Some(Demands { limits: limits?, idempotency, lock })
+    limits.zip(concurrency).map(|_| Demands { limits: known, idempotency, lock })
 }
 
 /// What was read of a field that need not be there; the outer `None` when it was there and faulty.

@@ -65,9 +65,9 @@ fn warn_of_escapes(policy: &Policy, warn: &mut impl FnMut(String, String)) {
     if policy.limits.iter().any(|limit| limit.enforce && escape(limit).is_none()) {
         return;
     }
-    for (position, limit) in policy.limits.iter().enumerate() {
+    for limit in &policy.limits {
         if let Some(part) = escape(limit) {
-            let path = format!("$.policies.{}.limits[{position}].on_missing_key", policy.name);
+            let path = format!("$.policies.{}.{}.on_missing_key", policy.name, limit.member());
             let part = part.text();
             warn(
                 path,
