@@ -26,13 +26,10 @@ local function differs(record, head, body, recipe)
   return record.head ~= head or record.body ~= body and record.body ~= '' and body ~= ''
 end
 
--- What a finished record answers, or nothing when it is corrupt.
-local function finished(key, state)
-  local kept = call('HMGET', key, 'c', 'h', 'b', 'e', 'x')
-  if not (kept[1] and match(kept[1], '^%d%d%d$') and kept[2]) then return nil end
-  if state == 'S' then return kept[5] and { argv[1], 'sealed', kept[1], kept[2], kept[5] } end
-  local encoded = kept[4] == '' or kept[4] == 'base64'
-  return kept[3] and encoded and { argv[1], 'done', kept[1], kept[2], kept[3], kept[4] }
+-- What a finished record answers.
+local function finished(key, record)
+  if record.state == 'S' then return { argv[1], 'sealed', record.status, record.headers, record.reason } end
+  return { argv[1], 'done', record.status, record.headers, call('HGET', key, 'b'), record.encoding }
 end
 
 local found, outcome, again, charges_replay = {}, nil, false, false
@@ -49,8 +46,7 @@ for i = 1, claims do
     if not is_lock and differs(record, argv[at + 2], argv[at + 3], argv[at + 4]) then
       word = 'mismatch'
     elseif record.state ~= 'R' then
-      outcome = finished(key, record.state)
-      if not outcome then word = 'corrupt' end
+      outcome = finished(key, record)
     elseif rest > 0 then
       outcome = { argv[1], 'busy', i - 1, floor(rest) }
       if record.healed then pcall('HSET', key, 'd', format('%.0f', record.deadline)) end

@@ -11,7 +11,8 @@ end
 -- The record at a key: nothing when there is none, false when what is there is none of ours. `healed` says that its
 -- deadline was further ahead than its lease, because the clock stepped back.
 local function read(key)
-  local found = pcall('HMGET', key, 'v', 's', 'o', 'f', 'd', 'l', 'p', 'q', 'pv', 'n', 't')
+  local found = pcall('HMGET', key, 'v', 's', 'o', 'f', 'd', 'l', 'p', 'q', 'pv', 'n', 't',
+    'c', 'h', 'e', 'x')
   if found.err then return false end
   if not found[1] and call('EXISTS', key) == 0 then return nil end
   local state, owner = found[2], found[3]
@@ -20,11 +21,17 @@ local function read(key)
   local fence, deadline, lease = number(found[4]), number(found[5]), number(found[6])
   local head, body, recipe, attempt, started = found[7], found[8], found[9], number(found[10]), number(found[11])
   if not (fence and deadline and lease and head and body and recipe and attempt and started) then return false end
+  local status, headers, encoding, reason = found[12], found[13], found[14], found[15]
+  if state ~= 'R' and not (status and match(status, '^%d%d%d$') and headers) then return false end
+  if state == 'S' and not reason then return false end
+  if state == 'D' and encoding ~= '' and encoding ~= 'base64' then return false end
+  if state == 'D' and call('HEXISTS', key, 'b') == 0 then return false end
   local healed = deadline - now > lease
   if healed then deadline = now + lease end
   return {
     state = state, owner = owner, fence = fence, deadline = deadline, lease = lease, healed = healed,
     head = head, body = body, recipe = recipe, attempt = attempt, started = started,
+    status = status, headers = headers, encoding = encoding, reason = reason,
   }
 end
 

@@ -38,20 +38,20 @@ pub const DECIDE: Script =
 /// [`crate::claim`].
 pub const ADMIT: Script = Script {
     text: text!("clock", "records", "admit", "limits", "admit_end"),
-    sha1: "9ce570c9425f828ac22df7469ad7a9710d8821c6",
+    sha1: "14637a22b3c1701041dd8aad8a269140809172e9",
 };
 
 /// Lets claims and slots last one lease from now on.
 pub const RENEW: Script =
-    Script { text: text!("clock", "records", "renew"), sha1: "a876e80e2b0f4fe0aa33dfb286a07069daec76ec" };
+    Script { text: text!("clock", "records", "renew"), sha1: "b0093b2e449e366963bca9fc31ee16891088dda0" };
 
 /// Keeps the outcome of what ran under a claim.
 pub const COMPLETE: Script =
-    Script { text: text!("clock", "records", "complete"), sha1: "4f8ffdc778409dcee99fd0d66ab7831d239cb56d" };
+    Script { text: text!("clock", "records", "complete"), sha1: "0054c7a316d53c74f870a5a9e398c2fa34b297c6" };
 
 /// Gives claims and slots back.
 pub const RELEASE: Script =
-    Script { text: text!("clock", "records", "release"), sha1: "d28c29629c9469857333d211d3ce335eaad3454c" };
+    Script { text: text!("clock", "records", "release"), sha1: "f8f0ed6725732d1d1eaa7f52bad5da53f796e559" };
 
 /// Writes a key that lives one second. One key, one argument: the tag. Reply: the tag. An error means that the store
 /// does not take writes.

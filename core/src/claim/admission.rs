@@ -173,3 +173,117 @@ pub(super) fn bytes(element: &Reply) -> Option<&[u8]> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claim::Fingerprint;
+    use crate::policy::OnUnknown;
+
+    /// Words are bulk strings, and so are numbers after `$`; other numbers are integers.
+    fn reply(text: &str) -> Vec<Reply> {
+        let element = |word: &str| match word.parse() {
+            Ok(number) => Reply::Integer(number),
+            Err(_) => Reply::BulkString(word.trim_start_matches('$').into()),
+        };
+        text.split(' ').map(element).collect()
+    }
+
+    fn ask(kind: ClaimKind) -> Ask {
+        Ask {
+            kind,
+            record_key: String::new(),
+            fence_key: String::new(),
+            fingerprint: Fingerprint::default(),
+            lease_us: 1,
+            ttl_ms: 1,
+            on_unknown: OnUnknown::Reject,
+            floor: 0,
+        }
+    }
+
+    fn rows() -> Vec<(&'static str, Admission, usize)> {
+        let claims = vec![Granted { fence: 1_796_083_200_123_456, attempt: 1 }, Granted { fence: 7, attempt: 3 }];
+        let done = Kept::Done { status: 201, headers: b"h".to_vec(), body: b"b".to_vec(), encoding: Encoding::Base64 };
+        let sealed = Kept::Sealed { status: 200, headers: Vec::new(), reason: "too-large".into() };
+        vec![
+            (
+                "new $1796083200123456 1 $7 3 1 9 60 0 0 0 0 1",
+                Admission::Granted { claims: claims.clone(), is_again: false },
+                2,
+            ),
+            ("mine $1796083200123456 1 $7 3", Admission::Granted { claims, is_again: true }, 0),
+            ("denied 1 9 0 0 0 0 60 60", Admission::Denied, 2),
+            ("limited 0 0 60 60", Admission::Limited, 1),
+            ("busy 0 30000000 1 9 60 0", Admission::Busy { claim: 0, remaining_us: 30_000_000 }, 1),
+            ("busy 1 1", Admission::Busy { claim: 1, remaining_us: 1 }, 0),
+            ("mismatch 0 1 9 60 0", Admission::Mismatch { claim: 0 }, 1),
+            ("unknown 0 1 9 60 0", Admission::Unknown { claim: 0 }, 1),
+            ("corrupt 0", Admission::Corrupt { claim: 0 }, 0),
+            ("corrupt 1", Admission::Corrupt { claim: 1 }, 0),
+            ("done $201 h b base64 1 9 60 0", Admission::Kept(done), 1),
+            ("sealed $200 $ too-large 1 9 60 0", Admission::Kept(sealed), 1),
+        ]
+    }
+
+    #[test]
+    fn each_word_brings_its_fields_and_the_limits_that_were_decided() {
+        let claims = [ask(ClaimKind::Idempotency), ask(ClaimKind::Lock)];
+        let asked = Asked { limits: 2, has_replay_limit: true, claims: &claims };
+        for (text, admission, limits) in rows() {
+            let (found, verdicts) = Admission::parse(&reply(text), asked).expect(text);
+            assert_eq!((found, verdicts.len()), (admission, limits), "{text}");
+        }
+        let (_, verdicts) = Admission::parse(&reply(rows()[3].0), asked).unwrap();
+        assert_eq!(verdicts, [Verdict { admitted: false, remaining: 0, reset_us: 60, retry_us: 60 }]);
+    }
+
+    #[test]
+    fn anything_else_is_no_admission() {
+        let claims = [ask(ClaimKind::Idempotency), ask(ClaimKind::Lock)];
+        let asked = Asked { limits: 2, has_replay_limit: true, claims: &claims };
+        for (text, ..) in rows() {
+            let whole = reply(text);
+            for index in 0..whole.len() {
+                let changed = [Reply::Null, Reply::Integer(-1), Reply::SimpleString("new".into())];
+                for element in changed {
+                    let mut other = whole.clone();
+                    other[index] = element.clone();
+                    assert_eq!(Admission::parse(&other, asked), None, "{text}: {element:?} at {index}");
+                }
+                let mut shorter = whole.clone();
+                shorter.remove(index);
+                assert_eq!(Admission::parse(&shorter, asked), None, "{text} without {index}");
+                let mut longer = whole.clone();
+                longer.insert(index, whole[index].clone());
+                assert_eq!(Admission::parse(&longer, asked), None, "{text} with {index} twice");
+            }
+        }
+        let foreign = [
+            "ok",
+            "NEW $7 1 $7 1",
+            "new $-7 1 $7 3 1 9 60 0 0 0 0 1",
+            "new $7 1 $7 3 2 9 60 0 0 0 0 1",
+            "busy 2 1",
+            "mismatch 1",
+            "unknown 1",
+            "corrupt 2",
+            "done $20 h b base64 1 9 60 0",
+            "done $201 h b gzip 1 9 60 0",
+        ];
+        for text in foreign {
+            assert_eq!(Admission::parse(&reply(text), asked), None, "{text}");
+        }
+        assert_eq!(Admission::parse(&[], asked), None);
+    }
+
+    #[test]
+    fn without_limits_and_claims_there_is_little_to_say() {
+        let locks = [ask(ClaimKind::Lock)];
+        let asked = Asked { limits: 0, has_replay_limit: false, claims: &locks };
+        assert!(Admission::parse(&reply("new $7 1"), asked).is_some());
+        for text in ["denied", "limited", "limited 0 0 60 60", "done $201 h b base64", "mismatch 0", "unknown 0"] {
+            assert_eq!(Admission::parse(&reply(text), asked), None, "{text}");
+        }
+    }
+}

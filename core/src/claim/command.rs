@@ -212,3 +212,108 @@ impl Kept {
         fields.iter().for_each(|field| push_bulk(field, out));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claim::Encoding;
+    use crate::resp::Decoder;
+
+    fn holdings() -> Holdings {
+        let claim = |name: &str, fence| HeldClaim {
+            record_key: format!("{name}:r"),
+            fence_key: format!("{name}:f"),
+            fence,
+            lease_us: 30_000_000,
+            ttl_ms: 86_400_000,
+        };
+        Holdings {
+            owner: Owner::new([0xab; 16]),
+            claims: vec![claim("i", Some(7)), claim("l", None)],
+            slots: vec![HeldSlot { key: "s".into(), lease_us: 5_000_000 }],
+        }
+    }
+
+    fn completion(kept: Kept) -> Completion {
+        Completion {
+            owner: Owner::new([0xab; 16]),
+            record_key: "i:r".into(),
+            fence_key: "i:f".into(),
+            fence: 7,
+            attempt: 2,
+            ttl_ms: 86_400_000,
+            fingerprint: Fingerprint { head: "p".into(), body: "q".into(), recipe: "v".into() },
+            kept,
+        }
+    }
+
+    /// The command's words, empty ones as `-`, with `o` for the owner.
+    fn words(command: &Command, is_whole: bool) -> String {
+        let mut out = Vec::new();
+        command.write("t1", is_whole, &mut out);
+        let mut decoder = Decoder::default();
+        decoder.extend(&out);
+        let Ok(Some(Reply::Array(words))) = decoder.next_reply() else { panic!("not one command") };
+        assert_eq!(decoder.next_reply(), Ok(None), "a second command");
+        let words: Vec<String> = words.iter().map(|word| text(bytes(word).unwrap())).collect();
+        words.join(" ")
+    }
+
+    fn text(word: &[u8]) -> String {
+        match std::str::from_utf8(word).unwrap() {
+            "" => "-".to_owned(),
+            owner if owner == "ab".repeat(16) => "o".to_owned(),
+            word => word.to_owned(),
+        }
+    }
+
+    #[test]
+    fn each_command_is_its_script_with_keys_and_arguments() {
+        let done = Kept::Done { status: 201, headers: b"h".to_vec(), body: b"b".to_vec(), encoding: Encoding::Base64 };
+        let sealed = Kept::Sealed { status: 200, headers: b"h".to_vec(), reason: "too-large".into() };
+        let rows = [
+            (
+                Command::Renew(holdings()),
+                script::RENEW,
+                "5 i:r i:f l:r l:f s t1 2 o 7 30000000 86400000 o - 30000000 86400000 o 5000000",
+            ),
+            (
+                Command::Release { holdings: holdings(), is_uncounted: true },
+                script::RELEASE,
+                "5 i:r i:f l:r l:f s t1 2 o 7 1 o - 1 o",
+            ),
+            (
+                Command::Complete(completion(done)),
+                script::COMPLETE,
+                "2 i:r i:f t1 o 7 86400000 D 201 h b base64 - p q v 2",
+            ),
+            (
+                Command::Complete(completion(sealed)),
+                script::COMPLETE,
+                "2 i:r i:f t1 o 7 86400000 S 200 h - - too-large p q v 2",
+            ),
+        ];
+        for (command, script, expected) in rows {
+            assert_eq!(words(&command, false), format!("EVALSHA {} {expected}", script.sha1));
+            assert_eq!(words(&command, true), format!("EVAL {} {expected}", script.text));
+        }
+    }
+
+    #[test]
+    fn a_reply_is_one_known_word_for_each_holding() {
+        let word = |text: &str| Reply::BulkString(text.as_bytes().to_vec());
+        let renew = Command::Renew(holdings());
+        let reply = [word("ok"), word("lost"), word("gone")];
+        assert_eq!(renew.parse(&reply), Some(vec![Word::Ok, Word::Lost, Word::Gone]));
+        assert_eq!(renew.parse(&[word("done"), word("corrupt"), word("ok")]).map(|words| words.len()), Some(3));
+        let complete =
+            Command::Complete(completion(Kept::Sealed { status: 200, headers: Vec::new(), reason: String::new() }));
+        assert_eq!(complete.parse(&[word("ok")]), Some(vec![Word::Ok]));
+        assert_eq!(complete.parse(&[word("gone")]), None);
+        let foreign = [&reply[..2], &[], &[word("ok"), word("ok"), word("OK")]];
+        for elements in foreign {
+            assert_eq!(renew.parse(elements), None);
+        }
+        assert_eq!(complete.parse(&[Reply::SimpleString("ok".into())]), None);
+    }
+}

@@ -342,3 +342,6 @@ fn number(digits: &[u8]) -> Option<u64> {
     let number = std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()?;
     (number <= EXACT_MAX).then_some(number)
 }
+
+#[cfg(test)]
+mod tests;
