@@ -7,7 +7,8 @@ use super::node::Node;
 use super::reader::Members;
 use super::units::{Rate, duration_us, is_duration, is_rate, rate};
 use crate::algorithm::{
-    Algorithm, Charge, Concurrency, DomainError, FixedWindow, LOG_LIMIT_MAX, SlidingWindow, SlidingWindowCounter, TokenBucket,
+    Algorithm, Charge, Concurrency, DomainError, FixedWindow, LOG_LIMIT_MAX, SlidingWindow, SlidingWindowCounter,
+    TokenBucket,
 };
 use crate::resp::push_bulk;
 use crate::script;

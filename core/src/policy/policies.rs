@@ -5,11 +5,21 @@ use super::names::{NAME_EXPECTED, is_name};
 use super::node::describe_text;
 use super::reader::{Members, Place};
 use super::{
-    FailureMode, Idempotency, Limit, LimitId, Lock, Policy, access, answers, attributes, concurrency, idempotency, limit, lock,
+    FailureMode, Idempotency, Limit, LimitId, Lock, Policy, access, answers, attributes, concurrency, idempotency,
+    limit, lock,
 };
 
-const POLICY_FIELDS: [&str; 9] =
-    ["limits", "concurrency", "idempotency", "lock", "limits_on_store_failure", "exempt", "block", "denied", "unavailable"];
+const POLICY_FIELDS: [&str; 9] = [
+    "limits",
+    "concurrency",
+    "idempotency",
+    "lock",
+    "limits_on_store_failure",
+    "exempt",
+    "block",
+    "denied",
+    "unavailable",
+];
 /// The most policies in a file and limits in a policy.
 const POLICIES_MAX: usize = 1_000;
 const LIMITS_MAX: usize = 16;
