@@ -10,7 +10,7 @@ local key, fence_key, ttl = KEYS[1], KEYS[2], ARGV[4]
 local record, fence = read(key), ARGV[3] + 0
 local last, attempt = remembered(fence_key)
 local word = standing(record, ARGV[2], ARGV[3])
-if record == false then return { ARGV[1], 'corrupt' } end
+if word == 'corrupt' then return { ARGV[1], word } end
 if word == 'done' then return { ARGV[1], 'ok' } end
 -- A record that is gone was evicted or lost: nobody may have taken the claim since.
 if word == 'lost' or word == 'gone' and last > fence then return { ARGV[1], 'lost' } end

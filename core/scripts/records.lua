@@ -62,6 +62,7 @@ end
 -- What a record is to an owner, whose fence may be '' for any.
 local function standing(record, owner, fence)
   if record == nil then return 'gone' end
-  if not record or record.owner ~= owner or fence ~= '' and fence + 0 ~= record.fence then return 'lost' end
+  if record == false then return 'corrupt' end
+  if record.owner ~= owner or fence ~= '' and fence + 0 ~= record.fence then return 'lost' end
   return record.state == 'R' and 'ok' or 'done'
 end

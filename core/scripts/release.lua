@@ -6,7 +6,8 @@
 -- ARGV     then the number of claims,
 --          then 3 for each claim: owner, fence ('' for any), 1 when its attempt does not count, else 0,
 --          then 1 for each slot: owner
--- Returns  { tag, then a word for each: ok, done (finished), gone (nothing is there), lost (another's) }
+-- Returns  { tag, then a word for each: ok, done (finished), gone (nothing is there), lost (another's),
+--            corrupt (none of ours) }
 local claims, reply = ARGV[2] + 0, { ARGV[1] }
 local DAY_MS = 86400000
 

@@ -6,7 +6,8 @@
 -- ARGV     then the number of claims,
 --          then 4 for each claim: owner, fence ('' for any), lease in us, expiry in ms,
 --          then 2 for each slot: owner, lease in us
--- Returns  { tag, then a word for each: ok, done (finished), gone (nothing is there), lost (another's) }
+-- Returns  { tag, then a word for each: ok, done (finished), gone (nothing is there), lost (another's),
+--            corrupt (none of ours) }
 local claims, reply = ARGV[2] + 0, { ARGV[1] }
 
 for i = 1, claims do

@@ -97,6 +97,7 @@ pub mod algorithm;
 pub mod answer;
 pub mod breaker;
 pub mod call;
+pub mod claim;
 pub mod client_address;
 pub mod completion;
 pub mod decision;

@@ -1,7 +1,8 @@
 //! The scripts that run inside the store, and the arguments they are given. The store loads a script by its text once
 //! and is called by its SHA-1 afterwards.
 
-use crate::algorithm::Charge;
+use crate::algorithm::{Charge, Verdict};
+use crate::resp::{Reply, push_array_head, push_bulk};
 
 /// A script as the store knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +11,17 @@ pub struct Script {
     pub text: &'static str,
     /// SHA-1 of the text in lower-case hex, for `EVALSHA`.
     pub sha1: &'static str,
+}
+
+impl Script {
+    /// Appends the start of a call with `keys` keys and `arguments` arguments, which must follow. `is_whole`: with the
+    /// text instead of the SHA-1.
+    pub fn push_call(&self, is_whole: bool, keys: usize, arguments: usize, out: &mut Vec<u8>) {
+        push_array_head(keys.saturating_add(arguments).saturating_add(3), out);
+        push_bulk(if is_whole { b"EVAL" } else { b"EVALSHA" }, out);
+        push_bulk(if is_whole { self.text } else { self.sha1 }.as_bytes(), out);
+        push_bulk(itoa::Buffer::new().format(keys).as_bytes(), out);
+    }
 }
 
 /// A script's text, put together from fragments.
@@ -26,20 +38,20 @@ pub const DECIDE: Script =
 /// [`crate::claim`].
 pub const ADMIT: Script = Script {
     text: text!("clock", "records", "admit", "limits", "admit_end"),
-    sha1: "0bd5877cc8b558991d179d0cfd5b32d2aee60005",
+    sha1: "9ce570c9425f828ac22df7469ad7a9710d8821c6",
 };
 
 /// Lets claims and slots last one lease from now on.
 pub const RENEW: Script =
-    Script { text: text!("clock", "records", "renew"), sha1: "536f81316622bb0d76918d9473e8e7347e297eae" };
+    Script { text: text!("clock", "records", "renew"), sha1: "a876e80e2b0f4fe0aa33dfb286a07069daec76ec" };
 
 /// Keeps the outcome of what ran under a claim.
 pub const COMPLETE: Script =
-    Script { text: text!("clock", "records", "complete"), sha1: "7a284f849bf834ef0a61251958ff527be3654809" };
+    Script { text: text!("clock", "records", "complete"), sha1: "4f8ffdc778409dcee99fd0d66ab7831d239cb56d" };
 
 /// Gives claims and slots back.
 pub const RELEASE: Script =
-    Script { text: text!("clock", "records", "release"), sha1: "ca77cf443d19378fdb9b8e0e406be4c2c7511221" };
+    Script { text: text!("clock", "records", "release"), sha1: "d28c29629c9469857333d211d3ce335eaad3454c" };
 
 /// Writes a key that lives one second. One key, one argument: the tag. Reply: the tag. An error means that the store
 /// does not take writes.
@@ -79,6 +91,26 @@ pub fn arguments(tag: &[u8], charges: &[Charge<'_>]) -> Vec<Vec<u8>> {
     let mut arguments = Vec::with_capacity(charges.len().saturating_mul(ARGUMENTS_PER_CHARGE).saturating_add(1));
     write_arguments(tag, b"", charges, |argument| arguments.push(argument.to_vec()));
     arguments
+}
+
+/// Reads what scripts say of limits: four integers for each.
+pub(crate) fn verdicts(numbers: &[Reply]) -> Option<Vec<Verdict>> {
+    let (rows, []) = numbers.as_chunks::<4>() else { return None };
+    rows.iter().map(verdict).collect()
+}
+
+fn verdict(row: &[Reply; 4]) -> Option<Verdict> {
+    let number = |element: &Reply| match element {
+        Reply::Integer(number) => u64::try_from(*number).ok(),
+        _ => None,
+    };
+    let [admitted, remaining, reset_us, retry_us] = row;
+    let admitted = match number(admitted)? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    Some(Verdict { admitted, remaining: number(remaining)?, reset_us: number(reset_us)?, retry_us: number(retry_us)? })
 }
 
 #[cfg(test)]
