@@ -64,6 +64,7 @@ mod tests {
         assert_eq!((second.label.as_str(), second.id.limit), ("concurrency", 1));
         assert_eq!(second.base.quota, ";q=3;qu=\"concurrent-requests\"");
         assert_eq!((second.base.algorithm.allowance(), second.base.algorithm.window_us()), (3, 30_000_000));
+        assert_eq!(second.base.script_numbers, b"$1\r\n3\r\n$8\r\n30000000\r\n", "the owner follows");
         assert!(second.store_key_prefix.starts_with("n:p.concurrency:"), "{}", second.store_key_prefix);
     }
 
