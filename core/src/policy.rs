@@ -32,6 +32,7 @@ pub mod warnings;
 
 pub use access::{Access, Exemptions};
 pub use answers::{AnswerRules, Cors, CustomAnswer, CustomAnswers, Origins};
+pub(crate) use claims::{ACCEPT_ENCODING, CONTENT_DIGEST};
 pub use claims::{
     BodyFingerprint, ClaimFailure, FingerprintRules, Idempotency, LeaseRules, Lock, OnLeaseLost, OnUnknown, OverMax,
     Respond, StoredRules,
@@ -130,6 +131,23 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// Whether its requests claim anything: a key, or a lock.
+    pub(crate) fn claims(&self) -> bool {
+        self.idempotency.is_some() || self.lock.is_some()
+    }
+
+    /// Whether its requests may come to hold something until they end.
+    pub(crate) fn may_hold(&self) -> bool {
+        self.claims() || self.limits.iter().any(|limit| limit.base.algorithm.is_held())
+    }
+
+    /// Request headers that it sets for the upstream.
+    pub(crate) fn reserved_headers(&self) -> impl Iterator<Item = String> {
+        let idempotency = self.idempotency.as_deref();
+        let headers = idempotency.map(|rules| [rules.fence_header.clone(), rules.attempt_header.clone()]);
+        headers.into_iter().flatten().chain(self.lock.as_deref().map(|rules| rules.fence_header.clone()))
+    }
+
     /// Index in [`PolicySet::policies`] of the one that is reported when no limit decided: the last that it combines.
     pub fn reported(&self) -> Option<usize> {
         self.members.last().copied()

@@ -142,7 +142,8 @@ fn seen(step: Step, rules: &AnswerRules, circumstances: Circumstances<'_>) -> Se
     match decision.action {
         Action::Forward { response_headers } => Seen::Forward { outcome, headers: owned(response_headers) },
         Action::Answer(answer) => {
-            Seen::Answer { outcome, status: answer.status, headers: owned(answer.headers), body: answer.body }
+            let body = answer.text().into_owned();
+            Seen::Answer { outcome, status: answer.status, headers: owned(answer.headers), body }
         }
     }
 }

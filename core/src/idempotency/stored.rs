@@ -5,6 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::kept_headers::Line;
+use crate::claim::{Encoding, Kept};
 
 /// A response that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,28 @@ pub struct Fields {
     pub encoding: &'static str,
 }
 
+/// A response that is not kept: what its record says of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sealed {
+    /// 200 to 599.
+    pub status: u16,
+    /// Where the client finds what it made: those of [`SEALED`](super::kept_headers::SEALED).
+    pub headers: Vec<Line>,
+}
+
+impl Sealed {
+    /// The response of the fields as they were read; `None` when we did not write them.
+    pub fn from_fields(status: &[u8], headers: &[u8]) -> Option<Sealed> {
+        Some(Sealed { status: parse_status(status)?, headers: decode_headers(headers)? })
+    }
+
+    /// The value of the first line of that name, if it is text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let (_, value) = self.headers.iter().find(|(known, _)| known == name)?;
+        std::str::from_utf8(value).ok()
+    }
+}
+
 /// Says that a field holds base64.
 pub const BASE64_MARK: &str = "base64";
 
@@ -41,6 +64,13 @@ impl Stored {
             Err(error) => (BASE64.encode(error.as_bytes()), BASE64_MARK),
         };
         Fields { status: self.status.to_string(), headers: encode_headers(&self.headers), body, encoding }
+    }
+
+    /// What the store is told.
+    pub fn into_kept(self) -> Kept {
+        let Fields { headers, body, encoding, .. } = self.clone().into_fields();
+        let encoding = if encoding == BASE64_MARK { Encoding::Base64 } else { Encoding::Plain };
+        Kept::Done { status: self.status, headers: headers.into_bytes(), body: body.into_bytes(), encoding }
     }
 
     /// The response of the fields as they were read; `None` when we did not write them. Then the record is corrupt.

@@ -1,7 +1,13 @@
 //! What a policy demands of requests that must not run twice: idempotency keys, and locks on resources.
 
+use crate::idempotency::fingerprint;
 use crate::identity::{Attribute, KeyPart};
 use crate::policy::{Limit, MissingKey};
+
+/// Tells which content codings the client of a replay reads.
+pub(crate) const ACCEPT_ENCODING: &str = "accept-encoding";
+/// A digest of the request's body that the client declares (RFC 9530).
+pub(crate) const CONTENT_DIGEST: &str = "content-digest";
 
 /// How requests with an idempotency key are treated.
 #[derive(Clone, Debug)]
@@ -63,8 +69,10 @@ impl Idempotency {
 
     /// What the host must look up for it.
     pub(super) fn attributes(&self) -> impl Iterator<Item = Attribute> {
-        let headers = std::iter::once(&self.header).chain(&self.fingerprint.headers);
-        headers.cloned().map(Attribute::Header).chain(self.parts().filter_map(KeyPart::attribute))
+        let digest = (self.fingerprint.body == BodyFingerprint::AtCompletion).then_some(CONTENT_DIGEST);
+        let own = [self.header.as_str(), ACCEPT_ENCODING].into_iter().chain(digest);
+        let headers = own.chain(fingerprint::headers(&self.fingerprint)).map(|name| Attribute::Header(name.to_owned()));
+        headers.chain(self.parts().filter_map(KeyPart::attribute))
     }
 }
 

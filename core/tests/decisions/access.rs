@@ -55,7 +55,7 @@ fn blocked_clients_are_turned_away_by_the_file_or_the_policy() {
             let answer = answer(&decision);
             assert_eq!((answer.status, answer.grpc_status), (403, GrpcStatus::PermissionDenied));
             assert_eq!(header(&answer.headers, "cache-control"), Some("no-store"));
-            let body: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
+            let body: serde_json::Value = serde_json::from_slice(&answer.body).expect("JSON");
             assert_eq!(body, serde_json::json!({"type": "about:blank", "title": "Forbidden", "status": 403}));
         }
         assert_eq!(outcome(&engine, ("GET", "203.0.114.1", &[])), None);
