@@ -190,7 +190,7 @@ fn applied_limit(
     let override_index = counted.and_then(|one| one.override_index);
     let grant = limit.grant(override_index);
     let policy = engine.policies().policies.get(limit.id.policy).map_or("", |policy| &policy.name);
-    let place = |index| format!("$.policies.{policy}.limits[{}].overrides[{index}]", limit.id.limit);
+    let place = |index| format!("$.policies.{policy}.{}.overrides[{index}]", limit.member());
     AppliedLimit {
         name: limit.label.clone(),
         algorithm: grant.algorithm.name(),

@@ -117,7 +117,7 @@ impl LineNeeds {
                 || routes.need_method()
                 || claims
                 || has_part(|part| *part == KeyPart::Method),
-            authority: routes.need_host() || has_part(|part| *part == KeyPart::Host),
+            authority: routes.need_host() || fingerprints || has_part(|part| *part == KeyPart::Host),
             target: routes.need_path()
                 || fingerprints
                 || has_part(|part| matches!(part, KeyPart::Path | KeyPart::Query(_))),

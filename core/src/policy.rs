@@ -4,6 +4,7 @@ mod access;
 mod answers;
 pub(crate) mod attributes;
 mod claim;
+mod claim_warnings;
 mod claims;
 mod combine;
 mod concurrency;

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lockkeeper_core::algorithm::{Charge, State, Verdict, decide};
+use lockkeeper_core::algorithm::{Algorithm, Charge, FixedWindow, State, Verdict, decide};
 use lockkeeper_core::call::Call;
 use lockkeeper_core::completion::Circumstances;
 use lockkeeper_core::decision::{Action, Header};
@@ -14,6 +14,8 @@ use serde::Serialize;
 
 /// Every window begins at this time, so resets are the longest possible.
 const NOW_US: u64 = 0;
+/// Slots may come back at any time, so nobody is sent away for longer.
+const SLOT_RETRY_US: u64 = 1_000_000;
 
 /// What a client may see.
 #[derive(Debug, Serialize)]
@@ -98,7 +100,10 @@ fn answered(step: Step, number: u64) -> Step {
 }
 
 fn verdicts(call: &Call, number: u64) -> Vec<Verdict> {
+    let algorithms: Vec<Algorithm> = call.charges().iter().map(|charge| imagined(charge.algorithm)).collect();
     let charges = call.charges();
+    let charges: Vec<Charge<'_>> =
+        charges.iter().zip(&algorithms).map(|(charge, algorithm)| Charge { algorithm, ..*charge }).collect();
     let mut states = vec![State::Absent; charges.len()];
     for (charge, state) in charges.iter().zip(&mut states) {
         let earlier = number.saturating_sub(1).min(admitted_at_once(charge));
@@ -107,7 +112,18 @@ fn verdicts(call: &Call, number: u64) -> Vec<Verdict> {
             decide(&[all], std::slice::from_mut(state), NOW_US);
         }
     }
-    decide(&charges, &mut states, NOW_US).verdicts
+    let mut verdicts = decide(&charges, &mut states, NOW_US).verdicts;
+    let held = call.charges().into_iter().zip(&mut verdicts).filter(|(charge, _)| charge.algorithm.is_held());
+    held.for_each(|(_, verdict)| verdict.retry_us = verdict.retry_us.min(SLOT_RETRY_US));
+    verdicts
+}
+
+/// Who holds slots is known to a store alone. In one instant nobody gives one back, and a window of the lease's length is
+/// the same.
+fn imagined(algorithm: &Algorithm) -> Algorithm {
+    let window = || FixedWindow::new(algorithm.allowance(), algorithm.window_us()).ok();
+    let held = Some(algorithm).filter(|algorithm| algorithm.is_held());
+    held.and_then(|_| window()).map_or_else(|| algorithm.clone(), Algorithm::from)
 }
 
 fn reply(verdicts: &[Verdict]) -> Reply {

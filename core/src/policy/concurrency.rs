@@ -43,3 +43,36 @@ pub(super) fn read(
     };
     Some(limit::own(id, own, scope))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::PolicySet;
+    use super::super::load::LoadOptions;
+
+    fn policies(members: &str) -> PolicySet {
+        let json = format!(r#"{{"version": 1, "namespace": "n", "policies": {{"p": {{{members}}}}}}}"#);
+        PolicySet::from_json(json.as_bytes(), LoadOptions::default()).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn it_is_one_more_limit_behind_the_others() {
+        let limit =
+            r#""limits": [{"name": "l", "algorithm": "fixed_window", "limit": 1, "window": "1s", "key": ["method"]}]"#;
+        let set = policies(&format!(r#""concurrency": {{"limit": 3, "key": ["host"]}}, {limit}"#));
+        let [first, second] = &*set.policies[0].limits else { panic!("two limits") };
+        assert_eq!((first.member(), second.member()), ("limits[0]".to_owned(), "concurrency".to_owned()));
+        assert_eq!((second.label.as_str(), second.id.limit), ("concurrency", 1));
+        assert_eq!(second.base.quota, ";q=3;qu=\"concurrent-requests\"");
+        assert_eq!((second.base.algorithm.allowance(), second.base.algorithm.window_us()), (3, 30_000_000));
+        assert_eq!(second.base.script_numbers, b"$1\r\n3\r\n$8\r\n30000000\r\n", "the owner follows");
+        assert!(second.store_key_prefix.starts_with("n:p.concurrency:"), "{}", second.store_key_prefix);
+    }
+
+    #[test]
+    fn its_slots_are_kept_when_their_number_or_lease_changes() {
+        let prefix = |members: &str| policies(members).policies[0].limits[0].store_key_prefix.clone();
+        let before = prefix(r#""concurrency": {"limit": 3, "key": ["host"]}"#);
+        assert_eq!(prefix(r#""concurrency": {"limit": 9, "lease": "1m", "key": ["host"], "enforce": false}"#), before);
+        assert_ne!(prefix(r#""concurrency": {"limit": 3, "key": ["route"]}"#), before);
+    }
+}

@@ -75,10 +75,11 @@ pub(super) fn read_header_names<'a>(
 }
 
 fn recipe(body: BodyFingerprint, headers: &[String]) -> String {
-    // What is held back until completion is the same text of the same bytes.
     let body = match body {
-        BodyFingerprint::Raw | BodyFingerprint::AtCompletion => "raw",
+        BodyFingerprint::Raw => "raw",
         BodyFingerprint::Json => "json",
+        // The body's length stands in for it in the head until it is known.
+        BodyFingerprint::AtCompletion => "at_completion",
         BodyFingerprint::Ignored => "ignored",
     };
     meaning(&[&[RECIPE_VERSION.to_owned(), body.to_owned()], headers].concat())

@@ -5,56 +5,11 @@ use super::error::PolicyErrors;
 use super::fingerprint::read_header_names;
 use super::reader::{Members, Place};
 use super::suggest;
+use crate::idempotency::kept_headers::{STANDARD, is_never_kept};
 
 const BODY_BYTES: usize = 256 * 1024;
 const BODY_BYTES_MAX: u64 = 1024 * 1024;
 const HEADERS_MAX: usize = 32;
-/// What describes the outcome rather than the exchange.
-const KEPT: [&str; 13] = [
-    "cache-control",
-    "content-disposition",
-    "content-encoding",
-    "content-language",
-    "content-location",
-    "content-type",
-    "deprecation",
-    "etag",
-    "last-modified",
-    "link",
-    "location",
-    "sunset",
-    "vary",
-];
-/// What describes one exchange, one client or one connection, and lies when it is replayed.
-const NEVER_KEPT: [&str; 26] = [
-    "age",
-    "alt-svc",
-    "authentication-info",
-    "connection",
-    "content-length",
-    "date",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-authentication-info",
-    "proxy-connection",
-    "retry-after",
-    "server-timing",
-    "set-cookie",
-    "set-cookie2",
-    "strict-transport-security",
-    "te",
-    "traceparent",
-    "tracestate",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "www-authenticate",
-    "x-b3-traceid",
-    "x-correlation-id",
-    "x-request-id",
-    "x-trace-id",
-];
-const NEVER_KEPT_STARTS: [&str; 4] = ["access-control-", "ratelimit", "x-envoy-", "x-ratelimit-"];
 
 /// Reads the member `response`.
 pub(super) fn read(idempotency: &Members<'_>, errors: &mut PolicyErrors) -> Option<StoredRules> {
@@ -79,7 +34,7 @@ fn read_object(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<StoredRul
 fn read_added(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Vec<String>> {
     let named = read_header_names(place, HEADERS_MAX, errors)?;
     for (name, place) in &named {
-        if NEVER_KEPT.contains(&name.as_str()) || NEVER_KEPT_STARTS.iter().any(|start| name.starts_with(start)) {
+        if is_never_kept(name) {
             place.reject(errors, "a header that still holds when the response is replayed");
         }
     }
@@ -88,15 +43,15 @@ fn read_added(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Vec<String
 
 fn read_dropped(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Vec<String>> {
     let named = read_header_names(place, HEADERS_MAX, errors)?;
-    for (name, place) in named.iter().filter(|(name, _)| !KEPT.contains(&name.as_str())) {
-        let meant = || suggest::closest(name, &KEPT).map(|name| format!("{name:?}"));
-        place.reject_for(errors, format!("one of the headers that are kept: {}", KEPT.join(", ")), meant);
+    for (name, place) in named.iter().filter(|(name, _)| !STANDARD.contains(&name.as_str())) {
+        let meant = || suggest::closest(name, &STANDARD).map(|name| format!("{name:?}"));
+        place.reject_for(errors, format!("one of the headers that are kept: {}", STANDARD.join(", ")), meant);
     }
     Some(named.into_iter().map(|(name, _)| name).collect())
 }
 
 fn kept(added: &[String], dropped: &[String]) -> Vec<String> {
-    let standard = KEPT.iter().map(|name| (*name).to_owned()).filter(|name| !dropped.contains(name));
-    let more = added.iter().filter(|name| !KEPT.contains(&name.as_str())).cloned();
+    let standard = STANDARD.iter().map(|name| (*name).to_owned()).filter(|name| !dropped.contains(name));
+    let more = added.iter().filter(|name| !STANDARD.contains(&name.as_str())).cloned();
     standard.chain(more).collect()
 }

@@ -1,5 +1,5 @@
 //! What loads but may not be meant: routes that are never chosen or chosen where another was meant, limits that a client
-//! escapes by leaving something out, policies that nothing uses.
+//! escapes by leaving something out, claims with holes, policies that nothing uses.
 
 use super::{Limit, MissingKey, Policy, PolicySet};
 use crate::identity::KeyPart;
@@ -22,6 +22,8 @@ impl PolicySet {
             let mut warn = |path: String, message: String| warnings.push(Warning { path, message });
             warn_of_escapes(policy, &mut warn);
             self.warn_of_missing_parameters(index, policy, &mut warn);
+            let member = |member: &str| format!("$.policies.{}.{member}", policy.name);
+            self.warn_of_claims(index, policy, &mut |path, message| warn(member(path), message));
             if !self.is_used(index) {
                 let message = "is never used: no route names it and it is not the default_policy";
                 warn(format!("$.policies.{}", policy.name), message.into());

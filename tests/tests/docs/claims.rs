@@ -14,7 +14,7 @@ use crate::markdown::{code_spans, only_code, page, workspace_file};
 const UNKNOWN_EVERYWHERE: &str = r#"{ "?": 0, "host": { "?": 0, "local": { "?": 0 } }, "policy": { "?": 0,
     "client_address": { "?": 0 }, "paths": { "?": 0 }, "cors": { "?": 0 }, "exempt": { "?": 0 }, "denied": { "?": 0 },
     "unavailable": { "?": 0 }, "routes": [{ "?": 0, "match": { "?": 0 } }],
-    "policies": { "p": { "?": 0, "lock": { "?": 0 }, "idempotency": { "?": 0, "key_length": { "?": 0 },
+    "policies": { "p": { "?": 0, "concurrency": { "?": 0 }, "lock": { "?": 0 }, "idempotency": { "?": 0, "key_length": { "?": 0 },
         "fingerprint": { "?": 0 }, "response": { "?": 0 }, "shared_scope": true, "replay_limit": { "?": 0 } }, "limits": [
         { "?": 0, "algorithm": "token_bucket", "capacity": 1, "refill": "1/s", "cost": { "?": 0 }, "overrides": [{ "?": 0 }] }, { "?": 0, "algorithm": "fixed_window" }] } } } }"#;
 

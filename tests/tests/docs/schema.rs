@@ -13,7 +13,7 @@ use crate::examples::{document, is_json};
 use crate::markdown::{pages, workspace_file};
 
 /// Where in a plugin configuration an unknown field brings out the known ones of an object, and the schema's name of it.
-const OBJECTS: [(&str, &str); 25] = [
+const OBJECTS: [(&str, &str); 26] = [
     (r#"{ "?": 0, "policy": {} }"#, "plugin_configuration"),
     (r#"{ "host": { "?": 0 }, "policy": {} }"#, "host"),
     (r#"{ "host": { "local": { "?": 0 } }, "policy": {} }"#, "host/properties/local"),
@@ -38,6 +38,7 @@ const OBJECTS: [(&str, &str); 25] = [
         "overrides": [ { "?": 0 } ] } ] } } } }"#,
         "override",
     ),
+    (r#"{ "policy": { "policies": { "p": { "concurrency": { "?": 0 } } } } }"#, "concurrency"),
     (r#"{ "policy": { "policies": { "p": { "lock": { "?": 0 } } } } }"#, "lock"),
     (r#"{ "policy": { "policies": { "p": { "idempotency": { "?": 0 } } } } }"#, "idempotency"),
     (
