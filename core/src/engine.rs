@@ -15,6 +15,8 @@ use crate::selection::{GatewayRoute, Selection};
 use crate::store::StoreFailure;
 use crate::values::Values;
 
+pub use crate::policy::attributes::PREFLIGHT_MARK;
+
 /// What the host does next for a request.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -94,6 +96,8 @@ pub struct Engine {
 pub struct LineNeeds {
     /// The method.
     pub method: bool,
+    /// The method, if the request has the header [`PREFLIGHT_MARK`]; of others it may be left empty.
+    pub method_of_preflight: bool,
     /// The authority.
     pub authority: bool,
     /// The target.
@@ -117,6 +121,7 @@ impl LineNeeds {
                 || routes.need_method()
                 || claims
                 || has_part(|part| *part == KeyPart::Method),
+            method_of_preflight: access::exempts_preflights(policies),
             authority: routes.need_host() || fingerprints || has_part(|part| *part == KeyPart::Host),
             target: routes.need_path()
                 || fingerprints

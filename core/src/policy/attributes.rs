@@ -6,8 +6,11 @@ use super::{Access, Limit};
 use crate::client_address::AddressSource;
 use crate::identity::{Attribute, KeyPart};
 
+/// The header that every CORS preflight has, and hardly any other request.
+pub const PREFLIGHT_MARK: &str = "access-control-request-method";
+
 /// The headers that tell a CORS preflight from other OPTIONS requests.
-pub(crate) const PREFLIGHT_HEADERS: [&str; 2] = ["origin", "access-control-request-method"];
+pub(crate) const PREFLIGHT_HEADERS: [&str; 2] = ["origin", PREFLIGHT_MARK];
 
 /// Those of a policy's limits and claims, of its own access lists and of the file's.
 pub(super) fn of_policy(demands: &Demands, access: &Access, scope: &Scope<'_>) -> Vec<Attribute> {

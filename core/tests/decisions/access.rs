@@ -140,9 +140,10 @@ fn pro_02_only_real_preflights_are_exempt() {
 #[test]
 fn only_what_can_matter_is_looked_up() {
     let plain = file(r#", "preflights": "count""#, "");
-    assert!(!plain.line_needs().method && plain.attributes(&plain.select("OPTIONS", "a", "/")).is_empty());
+    assert!(!plain.line_needs().method && !plain.line_needs().method_of_preflight);
+    assert!(plain.attributes(&plain.select("OPTIONS", "a", "/")).is_empty());
     let engine = file("", "");
-    assert!(engine.line_needs().method);
+    assert!(!engine.line_needs().method && engine.line_needs().method_of_preflight);
     assert_eq!(engine.attributes(&engine.select("POST", "a", "/")), []);
     assert_eq!(engine.attributes(&engine.select("OPTIONS", "a", "/")).len(), PREFLIGHT.len());
     let exempting = file(r#", "preflights": "count""#, r#", "exempt": {"methods": ["POST"]}"#);
