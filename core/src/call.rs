@@ -104,7 +104,8 @@ impl Call {
         claim::Asked { limits: self.counted.len(), has_replay_limit: self.replay().is_some(), claims: self.asks() }
     }
 
-    fn asks(&self) -> &[Ask] {
+    /// The claims that it asks for: that of the idempotency key first.
+    pub fn asks(&self) -> &[Ask] {
         self.asked.as_deref().map_or(&[], |asked| &asked.asks)
     }
 
