@@ -11,12 +11,8 @@ use crate::policy::LimitId;
 pub struct Decision {
     /// What the host does.
     pub action: Action,
-    /// How the request changes on its way to the upstream.
-    pub upstream: UpstreamRequest,
-    /// What the request holds until it ends, if anything.
-    pub lease: Option<Box<Lease>>,
-    /// What the store is to be told at once, whatever the action: claims that the request may hold and does not want.
-    pub releases: Vec<LeaseCall>,
+    /// What concerns claims, if anything does.
+    pub claimed: Option<Box<Claimed>>,
     /// Seconds until `x-ratelimit-reset`, where that field is wanted: see [`Decision::complete`].
     pub reset_in_s: Option<u64>,
     /// What metrics, access log and headers say about it.
@@ -26,15 +22,19 @@ pub struct Decision {
 impl Decision {
     /// A response that is complete but for what [`Decision::complete`] adds.
     pub(crate) fn new(action: Action, report: Report) -> Decision {
-        Decision {
-            action,
-            upstream: UpstreamRequest::default(),
-            lease: None,
-            releases: Vec::new(),
-            reset_in_s: None,
-            report,
-        }
+        Decision { action, claimed: None, reset_in_s: None, report }
     }
+}
+
+/// What a decision means for claims.
+#[derive(Clone, Debug, Default)]
+pub struct Claimed {
+    /// How the request changes on its way to the upstream.
+    pub upstream: UpstreamRequest,
+    /// What the request holds until it ends, if anything.
+    pub lease: Option<Lease>,
+    /// What the store is to be told at once, whatever the action: of claims that the request may hold and does not want.
+    pub releases: Vec<LeaseCall>,
 }
 
 /// How a forwarded request differs from what the client sent.

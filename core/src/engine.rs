@@ -252,7 +252,7 @@ impl Engine {
         }
         let counted = match self.count_all(policy, &exempting, &values) {
             Ok(counted) => counted,
-            Err(step) => return step,
+            Err(decision) => return Step::Decide(*decision),
         };
         let claims = if self.policies.enforce { admission::asked(policy, &values, arrival) } else { Ok(None) };
         let (asked, body) = match claims {
@@ -272,7 +272,12 @@ impl Engine {
     }
 
     /// The limits that count the request, or its end when one of them cannot.
-    fn count_all(&self, policy: &Policy, exempting: &[usize], values: &Values<'_>) -> Result<Vec<Counted>, Step> {
+    fn count_all(
+        &self,
+        policy: &Policy,
+        exempting: &[usize],
+        values: &Values<'_>,
+    ) -> Result<Vec<Counted>, Box<Decision>> {
         let mut counted = Vec::with_capacity(policy.limits.len());
         let limits = policy.limits.iter().enumerate().filter(|(_, limit)| !exempting.contains(&limit.id.policy));
         for (position, limit) in limits {
@@ -280,7 +285,7 @@ impl Engine {
                 Ok(one) => counted.extend(one),
                 // A limit that only measures never turns a request away.
                 Err(_) if !limit.enforce => {}
-                Err(answer) => return Err(rejected(Report::rejected(limit.id), answer)),
+                Err(answer) => return Err(Box::new(Decision::new(answer, Report::rejected(limit.id)))),
             }
         }
         Ok(counted)

@@ -145,7 +145,8 @@ impl Gateway {
         loop {
             step = match step {
                 Step::Decide(decision) => {
-                    self.tell_all(&decision.releases, now_us);
+                    let releases = decision.claimed.iter().flat_map(|claimed| &claimed.releases);
+                    self.tell_all(releases, now_us);
                     return Progress::Decided(Box::new(decision), now_us);
                 }
                 Step::Local(local) => self.decide_locally(local),
@@ -313,7 +314,7 @@ impl Gateway {
     fn resume(&self, parked: Parked, result: Result<Reply, StoreFailure>, now_us: u64) -> bool {
         match parked {
             Parked::Decision(undecided) => self.decide(undecided, result, now_us),
-            Parked::Lease(told) => self.told(told, result, now_us),
+            Parked::Lease(told) => self.told(*told, result, now_us),
         }
     }
 
@@ -333,7 +334,7 @@ impl Gateway {
     /// The client went away: what its command may have taken is given back.
     fn give_back(&self, call: Call, now_us: u64) {
         if let Some(release) = call.abandon() {
-            self.tell_all(&[release], now_us);
+            self.tell_all([&release], now_us);
         }
     }
 

@@ -14,7 +14,7 @@ pub enum Parked {
     /// A request waits for its decision.
     Decision(Undecided),
     /// The store is told of a lease.
-    Lease(Told),
+    Lease(Box<Told>),
 }
 
 impl Parked {

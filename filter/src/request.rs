@@ -101,8 +101,8 @@ impl RequestState {
 
 /// Nobody is there to be let pass: what the decision granted is given back.
 fn give_up(decision: Decision, gateway: &Gateway) {
-    if let Some(lease) = decision.lease {
-        let holding = gateway.hold(*lease, 0, host::monotonic_us());
+    if let Some(lease) = decision.claimed.and_then(|claimed| claimed.lease) {
+        let holding = gateway.hold(lease, 0, host::monotonic_us());
         gateway.end(&holding, &End::cut(Dispatched::Never), None);
     }
 }
@@ -110,14 +110,17 @@ fn give_up(decision: Decision, gateway: &Gateway) {
 /// Carries out a decision in the request's own context: records it, and answers if it says so.
 fn decide(waiter: &Waiter, mut decision: Decision, gateway: &Gateway, sent_us: u64) -> Action {
     complete(&mut decision, gateway);
-    let Decision { action, report, upstream, lease, .. } = decision;
+    let Decision { action, report, claimed, .. } = decision;
     gateway.metrics().decision(&report);
     record(&report, gateway);
     let degraded = report.decided_by.is_degraded().then(|| report.decided_by.word());
     match action {
         Verdict::Forward { response_headers } => {
-            change(&upstream);
-            let held = lease.map(|lease| HeldResponse::new(gateway.hold(*lease, waiter.context_id, sent_us)));
+            let held = claimed.and_then(|claimed| {
+                change(&claimed.upstream);
+                let lease = claimed.lease?;
+                Some(HeldResponse::new(gateway.hold(lease, waiter.context_id, sent_us)))
+            });
             let forwarded = Forwarded { headers: response_headers, degraded, held };
             *waiter.request.borrow_mut() = RequestState::Forwarded(forwarded);
             Action::Continue

@@ -7,7 +7,7 @@ use super::reply::ClaimReply;
 use crate::algorithm::Algorithm;
 use crate::answer;
 use crate::claim::{Admission, ClaimKind, Granted, HeldClaim, HeldSlot, Kept};
-use crate::decision::{Action, DecidedBy, Decision, Header, LimitVerdict, Outcome, Report, UpstreamRequest};
+use crate::decision::{Action, Claimed, DecidedBy, Decision, Header, LimitVerdict, Outcome, Report, UpstreamRequest};
 use crate::engine::{Step, Wait};
 use crate::lease::{Lease, LeaseCall, LeasedClaim};
 use crate::local_call::LocalCall;
@@ -70,9 +70,15 @@ impl Call {
     /// Ends without holding anything; what an unanswered command may have taken is given back.
     fn ended(&self, action: Action, report: Report) -> Step {
         let forwards = matches!(action, Action::Forward { .. });
+        let claimed = self.unclaimed(forwards);
+        Step::Decide(Decision { claimed, ..Decision::new(action, report) })
+    }
+
+    /// A request that holds nothing: what an unanswered command may have taken is given back.
+    fn unclaimed(&self, forwards: bool) -> Option<Box<Claimed>> {
+        self.asked.as_deref()?;
         let upstream = if forwards { self.unprotected() } else { UpstreamRequest::default() };
-        let releases = self.abandoned().into_iter().collect();
-        Step::Decide(Decision { upstream, releases, ..Decision::new(action, report) })
+        Some(Box::new(Claimed { upstream, lease: None, releases: self.abandoned().into_iter().collect() }))
     }
 
     /// The command that gives back what this request may hold, if it may hold anything.
@@ -110,15 +116,18 @@ impl Call {
             Some(_) => answer::too_many_requests(&policies.custom(report.policy).denied, policy, verdicts, headers),
         };
         let decision = Decision { reset_in_s, ..Decision::new(action, report) };
-        match (denying, decided_by) {
-            (None, DecidedBy::Store) => {
-                Decision { lease: self.lease(granted).map(Box::new), upstream: self.protected(granted), ..decision }
-            }
-            (None, _) => {
-                Decision { upstream: self.unprotected(), releases: self.abandoned().into_iter().collect(), ..decision }
-            }
-            (Some(_), _) => Decision { releases: self.abandoned().into_iter().collect(), ..decision },
-        }
+        let claimed = match (denying, decided_by) {
+            (None, DecidedBy::Store) => self.claimed(granted),
+            (_, _) => self.unclaimed(denying.is_none()),
+        };
+        Decision { claimed, ..decision }
+    }
+
+    /// A request that holds what it asked for.
+    fn claimed(&self, granted: &[Granted]) -> Option<Box<Claimed>> {
+        self.asked.as_deref()?;
+        let (upstream, lease) = (self.protected(granted), self.lease(granted));
+        Some(Box::new(Claimed { upstream, lease, releases: Vec::new() }))
     }
 
     /// Goes on with what the store says of the claims.

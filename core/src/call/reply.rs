@@ -31,6 +31,9 @@ pub(super) fn claim_reply(reply: &Reply, counted: &[Counted], asked: Asked<'_>) 
 pub(super) fn verdicts(reply: &Reply, counted: &[Counted]) -> Option<Vec<LimitVerdict>> {
     let Reply::Array(elements) = reply else { return None };
     let verdicts = script::verdicts(elements.get(1..)?)?;
-    let is_for_each = verdicts.len() == counted.len();
-    is_for_each.then(|| verdicts.into_iter().zip(counted).map(|(verdict, counted)| counted.verdict(verdict)).collect())
+    if verdicts.len() != counted.len() {
+        return None;
+    }
+    let rows = verdicts.into_iter().zip(counted).map(|(verdict, counted)| counted.verdict(verdict));
+    Some(rows.collect())
 }

@@ -56,7 +56,7 @@ impl Gateway {
     }
 
     /// Gives back what may be held without anybody's wanting it.
-    pub(super) fn tell_all(&self, releases: &[LeaseCall], now_us: u64) {
+    pub(super) fn tell_all<'c>(&self, releases: impl IntoIterator<Item = &'c LeaseCall>, now_us: u64) {
         for call in releases {
             let expires_us = now_us.saturating_add(RELEASE_LASTS_US);
             let again_us = now_us.saturating_add(RELEASED_AGAIN_AFTER_US);
@@ -68,9 +68,10 @@ impl Gateway {
     /// Sends a command; false when it cannot be sent now and is kept for later.
     fn tell(&self, told: Told, now_us: u64) -> bool {
         let deadline_us = now_us.saturating_add(self.config.deadline_us);
-        match self.submit(Parked::Lease(told), now_us, deadline_us) {
+        match self.submit(Parked::Lease(Box::new(told)), now_us, deadline_us) {
             Ok(()) => true,
-            Err(Parked::Lease(Told { call, purpose })) => {
+            Err(Parked::Lease(told)) => {
+                let Told { call, purpose } = *told;
                 self.metrics.store_failure(&StoreFailure::NotSent);
                 self.keep(call, &purpose, now_us);
                 false
