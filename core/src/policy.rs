@@ -22,6 +22,7 @@ mod numbers;
 mod overrides;
 mod policies;
 pub mod reader;
+mod replay_limit;
 mod request;
 mod route_path;
 mod routes;
