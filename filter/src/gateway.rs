@@ -125,6 +125,15 @@ impl Gateway {
         &self.config
     }
 
+    /// Holds a request back at its headers, until it is decided, in the callback for them: nothing of it is buffered that
+    /// Envoy does not want to buffer.
+    pub fn pause_everything(&self, waiter: &Waiter) {
+        if self.config.reads_bodies {
+            // Refused, its body is held in Envoy's buffer, and one that is too large for it is answered by Envoy.
+            let _ = host::pause_everything(self.context_id, waiter.context_id);
+        }
+    }
+
     /// What this host knows of a request that may come to hold something.
     pub fn arrival(&self, may_hold: bool, body: Body) -> Arrival {
         let owner = may_hold.then(|| host::random_bytes().ok()).flatten().map(Owner::new);

@@ -297,6 +297,9 @@ impl HttpContext for Request {
         };
         *self.waiter.request.borrow_mut() = RequestState::Waiting;
         let progress = self.gateway.begin(step, &self.waiter);
+        if let Progress::Waiting = progress {
+            self.gateway.pause_everything(&self.waiter);
+        }
         self.goes_on(progress)
     }
 
