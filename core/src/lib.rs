@@ -104,6 +104,7 @@ pub mod client_address;
 pub mod completion;
 pub mod decision;
 pub mod engine;
+mod hold_limit;
 pub mod host_config;
 pub mod idempotency;
 pub mod identity;

@@ -1,5 +1,6 @@
 //! One worker's gateway to the store: drives the core's pipe and steps with the host's streams, clock and shared data.
 
+mod bodies;
 mod leases;
 
 use std::cell::{Cell, RefCell};
@@ -55,6 +56,8 @@ pub struct Gateway {
     holdings: RefCell<Vec<Weak<RefCell<Holding>>>>,
     outbox: RefCell<Outbox>,
     held_bodies: Cell<usize>,
+    /// Whether bodies come to this filter, once that is known.
+    bodies_come: Cell<Option<bool>>,
     fence_floor: Cell<u64>,
     local: LocalTable,
     metrics: Metrics,
@@ -100,6 +103,7 @@ impl Gateway {
             holdings: RefCell::default(),
             outbox: RefCell::default(),
             held_bodies: Cell::new(0),
+            bodies_come: Cell::new(None),
             fence_floor: Cell::new(0),
             retired: Cell::new(false),
         }
@@ -123,15 +127,6 @@ impl Gateway {
     /// The host configuration.
     pub fn config(&self) -> &HostConfig {
         &self.config
-    }
-
-    /// Holds a request back at its headers, until it is decided, in the callback for them: nothing of it is buffered that
-    /// Envoy does not want to buffer.
-    pub fn pause_everything(&self, waiter: &Waiter) {
-        if self.config.reads_bodies {
-            // Refused, its body is held in Envoy's buffer, and one that is too large for it is answered by Envoy.
-            let _ = host::pause_everything(self.context_id, waiter.context_id);
-        }
     }
 
     /// What this host knows of a request that may come to hold something.
