@@ -129,11 +129,24 @@ impl<T> Pipe<T> {
         deadline_us: u64,
         write: impl FnOnce(&T, &str, &mut Vec<u8>),
     ) -> Result<(), T> {
+        let tag = self.next_tag();
+        self.submit_tagged(waiter, tag, (now_us, deadline_us), write)
+    }
+
+    /// The same for a command that somebody else has marked: `tag` must differ from those in flight. `times_us` are now
+    /// and the deadline.
+    pub fn submit_tagged(
+        &mut self,
+        waiter: T,
+        tag: String,
+        times_us: (u64, u64),
+        write: impl FnOnce(&T, &str, &mut Vec<u8>),
+    ) -> Result<(), T> {
+        let (now_us, deadline_us) = times_us;
         self.wanted = true;
         if !self.accepts_calls(now_us) || deadline_us <= now_us {
             return Err(waiter);
         }
-        let tag = self.next_tag();
         let mut bytes = Vec::new();
         write(&waiter, &tag, &mut bytes);
         self.queued.push_back((Slot { tag, waiter: Waiter::Call(waiter), submitted_us: now_us, deadline_us }, bytes));
