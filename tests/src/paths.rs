@@ -53,7 +53,8 @@ pub fn worker_trap() -> PathBuf {
 
 /// One of those directories. Panics when the Worker in it is missing or older than its sources.
 pub fn built_worker(directory: PathBuf) -> PathBuf {
-    let sources = ["core/src", "core/scripts", "core/Cargo.toml", "edge-worker"];
+    let sources =
+        ["core/src", "core/scripts", "core/Cargo.toml", "edge-worker/src", "edge-worker/js", "edge-worker/Cargo.toml"];
     assert_up_to_date(&directory.join("worker.js"), &directory.join("stamp"), &sources);
     directory
 }
