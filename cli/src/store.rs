@@ -10,6 +10,8 @@ use serde::Serialize;
 
 use crate::request::Request;
 
+/// Slots may come back at any time, so nobody is sent away for longer.
+pub const SLOT_RETRY_US: u64 = 1_000_000;
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Where the store is.
@@ -72,9 +74,7 @@ impl Store {
     /// When the store fails.
     pub fn levels(&mut self, engine: &Engine, request: &Request) -> Result<Vec<Level>> {
         let selection = request.select(engine);
-        let Step::Call(call) = engine.begin(&selection, &request.values(engine, &selection)) else {
-            return Ok(Vec::new());
-        };
+        let Step::Call(call) = request.begin(engine, &selection) else { return Ok(Vec::new()) };
         let limits = engine.policy(&selection).map_or(&[][..], |policy| &policy.limits);
         let now_us = self.now_us()?;
         let mut levels = Vec::new();
@@ -114,6 +114,10 @@ impl Store {
             "list" => {
                 texts(redis::cmd("LRANGE").arg(key).arg(0).arg(-1).query(&mut self.connection).context("LRANGE")?)?
             }
+            "zset" => {
+                let mut all = redis::cmd("ZRANGE");
+                texts(all.arg(key).arg(0).arg(-1).arg("WITHSCORES").query(&mut self.connection).context("ZRANGE")?)?
+            }
             _ => Vec::new(),
         };
         Ok(Stored { texts, pttl_ms })
@@ -132,8 +136,10 @@ fn texts(value: Value) -> Result<Vec<String>> {
 
 fn level(limit: String, store_key: String, charge: &Charge<'_>, stored: &Stored, now_us: u64) -> Level {
     let texts: Vec<&str> = stored.texts.iter().map(String::as_str).collect();
-    let state = State::parse(charge.algorithm, &texts);
-    let Verdict { remaining, reset_us, retry_us, .. } = charge.peek(&state, now_us);
+    let Verdict { remaining, reset_us, retry_us, .. } = match charge.algorithm.is_held() {
+        true => slots(charge.algorithm.allowance(), &texts, now_us),
+        false => charge.peek(&State::parse(charge.algorithm, &texts), now_us),
+    };
     Level {
         limit,
         store_key,
@@ -143,5 +149,33 @@ fn level(limit: String, store_key: String, charge: &Charge<'_>, stored: &Stored,
         retry_us,
         ttl_ms: u64::try_from(stored.pttl_ms).ok(),
         never_expires: stored.pttl_ms == -1,
+    }
+}
+
+/// What the store would say of slots: `texts` are owners, each followed by the time at which its lease ends.
+fn slots(limit: u64, texts: &[&str], now_us: u64) -> Verdict {
+    let ends = texts.iter().skip(1).step_by(2).filter_map(|text| text.parse::<f64>().ok()).map(|end_us| end_us as u64);
+    let rest: Vec<u64> = ends.filter_map(|end_us| end_us.checked_sub(now_us)).filter(|rest_us| *rest_us > 0).collect();
+    let held = u64::try_from(rest.len()).unwrap_or(u64::MAX);
+    let reset_us = rest.into_iter().min().unwrap_or(0);
+    let admitted = held < limit;
+    let retry_us = if admitted { 0 } else { reset_us.min(SLOT_RETRY_US) };
+    Verdict { admitted, remaining: limit.saturating_sub(held), reset_us, retry_us }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_count_until_their_lease_ends() {
+        let texts = ["a", "5000000", "b", "1.79e6", "c", "900000"];
+        let rows = [(800_000, (true, 1, 100_000, 0)), (900_000, (true, 2, 890_000, 0)), (6_000_000, (true, 4, 0, 0))];
+        for (now_us, (admitted, remaining, reset_us, retry_us)) in rows {
+            let expected = Verdict { admitted, remaining, reset_us, retry_us };
+            assert_eq!(slots(4, &texts, now_us), expected, "{now_us}");
+        }
+        let full = Verdict { admitted: false, remaining: 0, reset_us: 1_790_000, retry_us: SLOT_RETRY_US };
+        assert_eq!(slots(1, &texts[..4], 0), full);
     }
 }

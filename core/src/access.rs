@@ -10,8 +10,12 @@ use crate::values::Values;
 /// Whether the method tells exempt requests from others.
 pub(crate) fn needs_method(policies: &PolicySet) -> bool {
     let mut lists = std::iter::once(&policies.access).chain(policies.policies.iter().map(|policy| &policy.access));
-    let exempts_preflights = policies.preflights == Preflights::Exempt && !policies.policies.is_empty();
-    exempts_preflights || lists.any(|access| !access.exempt.methods.is_empty())
+    lists.any(|access| !access.exempt.methods.is_empty())
+}
+
+/// Whether there are preflights to tell from other requests.
+pub(crate) fn exempts_preflights(policies: &PolicySet) -> bool {
+    policies.preflights == Preflights::Exempt && !policies.policies.is_empty()
 }
 
 /// Whether the request may be a preflight that is exempt.

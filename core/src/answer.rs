@@ -1,5 +1,13 @@
 //! The answers clients get: 429, 503, 403 and 400, as problem details (RFC 9457) unless the policy words them itself.
 
+mod claims;
+
+pub use claims::{
+    KeyProblem, body_not_held, in_flight, key_problem, key_reused, locked, not_retained, of_kept, outcome_unknown,
+    replay_limited, store_unavailable,
+};
+use serde_json::{Map, Value};
+
 use crate::decision::{Action, Answer, GrpcStatus, Header, LimitVerdict};
 use crate::identity::KeyPart;
 use crate::policy::{Cost, CustomAnswer, Policy, Rejection};
@@ -46,7 +54,7 @@ pub fn unavailable(custom: &CustomAnswer, limits: &[&str]) -> Action {
 /// The answer in the policy's own words, where it has some.
 fn worded(mut answer: Answer, custom: &CustomAnswer) -> Answer {
     if let Some((content_type, body)) = &custom.body {
-        answer.body.clone_from(body);
+        answer.body = body.clone().into_bytes();
         let own = answer.headers.iter_mut().find(|(name, _)| name == "content-type");
         own.into_iter().for_each(|(_, value)| value.clone_from(content_type));
     }
@@ -102,17 +110,28 @@ pub fn illegible_cost(cost: &Cost) -> Action {
 
 /// A problem of the client's request, until its gRPC status says something else.
 fn problem_answer(kind: &str, title: &str, status: u16, violated: &[&str]) -> Answer {
-    let mut problem = serde_json::json!({ "type": kind, "title": title, "status": status });
-    if let (Some(object), false) = (problem.as_object_mut(), violated.is_empty()) {
-        object.insert("violated-policies".into(), violated.iter().copied().collect());
+    let mut members = Map::new();
+    if !violated.is_empty() {
+        members.insert("violated-policies".into(), violated.iter().copied().collect());
     }
+    problem_with(kind, title, status, members)
+}
+
+/// The same, with further members.
+fn problem_with(kind: &str, title: &str, status: u16, members: Map<String, Value>) -> Answer {
+    let mut problem = members;
+    problem.insert("type".into(), kind.into());
+    problem.insert("title".into(), title.into());
+    problem.insert("status".into(), status.into());
+    let problem = Value::Object(problem);
     Answer {
         status,
         headers: vec![
             ("content-type".into(), "application/problem+json".into()),
             ("cache-control".into(), "no-store".into()),
         ],
-        body: problem.to_string(),
+        stored_headers: Vec::new(),
+        body: problem.to_string().into_bytes(),
         grpc_status: GrpcStatus::InvalidArgument,
         grpc_message: title.to_owned(),
     }

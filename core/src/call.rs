@@ -1,17 +1,22 @@
 //! A decision that waits for the store: its one command, and what each reply or failure leads to.
 
+mod ending;
+mod reply;
+
 use std::sync::Arc;
 
-use crate::algorithm::{Charge, Verdict};
+use crate::admission::{self, Asked};
+use crate::algorithm::{Algorithm, Charge};
 use crate::answer;
-use crate::decision::{Action, DecidedBy, Decision, LimitVerdict, Outcome, Report};
-use crate::engine::{Counted, Step};
-use crate::local_call::LocalCall;
-use crate::policy::{FailureMode, Limit, LimitId, Policy, PolicySet};
-use crate::rate_limit_fields::{RateLimitFields, fields};
+use crate::claim::{self, Ask};
+use crate::decision::{DecidedBy, Decision, Outcome};
+use crate::engine::{Collected, Counted, Step};
+use crate::idempotency::fingerprint::BodyHasher;
+use crate::policy::{Limit, Policy, PolicySet};
 use crate::resp::{Reply, push_array_head, push_bulk};
-use crate::script;
+use crate::script::{self, Script};
 use crate::store::{Refusal, StoreFailure};
+use reply::{claim_reply, verdicts};
 
 /// One decision in flight.
 #[derive(Debug)]
@@ -19,6 +24,8 @@ pub struct Call {
     policies: Arc<PolicySet>,
     policy: usize,
     counted: Vec<Counted>,
+    /// What it asks for beside its limits.
+    asked: Option<Box<Asked>>,
     form: Form,
 }
 
@@ -34,30 +41,82 @@ enum Form {
 }
 
 impl Call {
-    pub(crate) fn new(policies: Arc<PolicySet>, policy: usize, counted: Vec<Counted>) -> Call {
-        Call { policies, policy, counted, form: Form::Cached }
+    pub(crate) fn new(
+        policies: Arc<PolicySet>,
+        policy: usize,
+        counted: Vec<Counted>,
+        asked: Option<Box<Asked>>,
+    ) -> Call {
+        Call { policies, policy, counted, asked, form: Form::Cached }
     }
 
     /// Appends the command, marked with `tag`, which the reply echoes.
     pub fn write(&self, tag: &str, out: &mut Vec<u8>) {
-        let (command, script): (&[u8], &str) = match self.form {
-            Form::Cached | Form::CachedAgain => (b"EVALSHA", script::DECIDE.sha1),
-            Form::Whole { .. } => (b"EVAL", script::DECIDE.text),
-        };
-        let keys = self.counted.len();
-        let arguments = keys.saturating_mul(script::ARGUMENTS_PER_CHARGE);
-        push_array_head(arguments.saturating_add(keys).saturating_add(4), out);
-        push_bulk(command, out);
-        push_bulk(script.as_bytes(), out);
+        let asks = self.asks();
+        let script = if asks.is_empty() { script::DECIDE } else { script::ADMIT };
+        let replay = self.replay();
+        let charges = self.counted.len().saturating_add(usize::from(replay.is_some()));
+        let keys = charges.saturating_add(asks.len().saturating_mul(2));
+        let mut arguments = charges.saturating_mul(script::ARGUMENTS_PER_CHARGE).saturating_add(1);
+        if !asks.is_empty() {
+            arguments = arguments.saturating_add(asks.len().saturating_mul(Ask::ARGUMENTS)).saturating_add(2);
+        }
+        push_array_head(arguments.saturating_add(keys).saturating_add(3), out);
+        self.write_name(script, out);
         push_bulk(itoa::Buffer::new().format(keys).as_bytes(), out);
         self.counted.iter().for_each(|one| push_bulk(one.store_key.as_bytes(), out));
+        replay.iter().for_each(|(counted, _)| push_bulk(counted.store_key.as_bytes(), out));
+        asks.iter().for_each(|ask| ask.write_keys(out));
         push_bulk(tag.as_bytes(), out);
-        let charges = self.policy().into_iter().flat_map(|policy| self.charges_of(policy));
-        for (counted, limit) in charges {
-            out.extend_from_slice(&limit.script_head);
-            push_bulk(itoa::Buffer::new().format(counted.cost).as_bytes(), out);
-            out.extend_from_slice(&limit.grant(counted.override_index).script_numbers);
+        let limits = self.policy().into_iter().flat_map(|policy| self.charges_of(policy));
+        limits.chain(replay).for_each(|(counted, limit)| self.write_charge(counted, limit, out));
+        self.write_asks(asks, out);
+    }
+
+    fn write_name(&self, script: Script, out: &mut Vec<u8>) {
+        match self.form {
+            Form::Cached | Form::CachedAgain => {
+                push_bulk(b"EVALSHA", out);
+                push_bulk(script.sha1.as_bytes(), out);
+            }
+            Form::Whole { .. } => {
+                push_bulk(b"EVAL", out);
+                script.push_text(out);
+            }
         }
+    }
+
+    fn write_charge(&self, counted: &Counted, limit: &Limit, out: &mut Vec<u8>) {
+        let grant = limit.grant(counted.override_index);
+        out.extend_from_slice(&limit.script_head);
+        push_bulk(itoa::Buffer::new().format(counted.cost).as_bytes(), out);
+        out.extend_from_slice(&grant.script_numbers);
+        if let Algorithm::Concurrency(_) = grant.algorithm {
+            push_bulk(self.asked.as_deref().map_or(&b""[..], |asked| asked.owner.as_bytes()), out);
+            push_bulk(b"0", out);
+        }
+    }
+
+    fn write_asks(&self, asks: &[Ask], out: &mut Vec<u8>) {
+        let Some(asked) = self.asked.as_deref().filter(|_| !asks.is_empty()) else { return };
+        asks.iter().for_each(|ask| ask.write_arguments(&asked.owner, out));
+        push_bulk(itoa::Buffer::new().format(self.counted.len()).as_bytes(), out);
+        push_bulk(itoa::Buffer::new().format(asks.len()).as_bytes(), out);
+    }
+
+    fn what_was_asked(&self) -> claim::Asked<'_> {
+        claim::Asked { limits: self.counted.len(), has_replay_limit: self.replay().is_some(), claims: self.asks() }
+    }
+
+    /// The claims that it asks for: that of the idempotency key first.
+    pub fn asks(&self) -> &[Ask] {
+        self.asked.as_deref().map_or(&[], |asked| &asked.asks)
+    }
+
+    /// The limit on replays with its count, where there is one.
+    fn replay(&self) -> Option<(&Counted, &Limit)> {
+        let limit = self.policy()?.idempotency.as_deref()?.replay_limit.as_ref()?;
+        Some((self.asked.as_deref()?.replay.as_ref()?, limit))
     }
 
     /// What counts the request, with its limit.
@@ -82,14 +141,61 @@ impl Call {
             .collect()
     }
 
+    /// Goes on with the request's body, which its fingerprint needs.
+    pub(crate) fn with_body(mut self, body: Collected<'_>) -> Step {
+        let policies = Arc::clone(&self.policies);
+        let rules = policies.applied(self.policy).and_then(|policy| policy.idempotency.as_deref());
+        let Some(rules) = rules else { return Step::Call(self) };
+        let fingerprint = match body {
+            Collected::Whole(bytes) => {
+                let mut hasher = BodyHasher::new(rules.fingerprint.body);
+                hasher.push(bytes);
+                Ok(hasher.finish())
+            }
+            Collected::TooLarge => admission::over_max(rules),
+            Collected::Failed => Err(answer::body_not_held(rules)),
+        };
+        match fingerprint {
+            Ok(fingerprint) => {
+                let ask = self.asked.as_deref_mut().and_then(|asked| asked.asks.first_mut());
+                ask.into_iter().for_each(|ask| ask.fingerprint.body.clone_from(&fingerprint));
+                Step::Call(self)
+            }
+            Err(action) => {
+                let report = self.report(None, Outcome::KeyRejected, DecidedBy::Policy, Vec::new());
+                Step::Decide(Decision::new(action, report))
+            }
+        }
+    }
+
     /// Goes on with the reply, or without one. A reply of another shape than the script's is a failure of the store.
     pub fn resume(self, result: Result<Reply, StoreFailure>) -> Step {
-        match result.map(|reply| verdicts(&reply, &self.counted)) {
-            Ok(Some(verdicts)) => self.decided(&verdicts, DecidedBy::Store),
-            Ok(None) => self.failed(),
+        match result {
+            Ok(reply) if self.asks().is_empty() => match verdicts(&reply, &self.counted) {
+                Some(verdicts) => self.decided(&verdicts, DecidedBy::Store),
+                None => self.failed(),
+            },
+            Ok(reply) => match claim_reply(&reply, &self.counted, self.what_was_asked()) {
+                Some(reply) => self.admitted(reply),
+                None => self.failed_unknown(),
+            },
             Err(StoreFailure::Refused(Refusal::NoScript)) => self.not_cached(),
+            Err(StoreFailure::Unknown) => self.failed_unknown(),
             Err(_) => self.failed(),
         }
+    }
+
+    /// The command may have been carried out. Whoever only charged limits must not charge them twice; a claim may be
+    /// asked for again, once, by the same owner.
+    fn failed_unknown(mut self) -> Step {
+        if let Some(asked) = self.asked.as_deref_mut() {
+            let again = !asked.may_hold && !asked.asks.is_empty();
+            asked.may_hold = true;
+            if again {
+                return Step::Call(Call { form: Form::Cached, ..self });
+            }
+        }
+        self.failed()
     }
 
     /// Nothing has run, so the same arguments may go out again; but a store that forgets what it was just given fails.
@@ -115,94 +221,7 @@ impl Call {
         }
     }
 
-    fn failed(self) -> Step {
-        let policies = Arc::clone(&self.policies);
-        let Some(policy) = policies.applied(self.policy) else { return self.decided(&[], DecidedBy::Policy) };
-        let limits = self.charges_of(policy).map(|(_, limit)| limit);
-        let enforced: Vec<&str> = limits.filter(|limit| limit.enforce).map(|limit| limit.label.as_str()).collect();
-        let outcome = match policy.limits_on_store_failure {
-            FailureMode::Local => return Step::Local(LocalCall::new(self)),
-            // Limits that only measure never turn a request away.
-            FailureMode::Deny if !enforced.is_empty() => Outcome::Unavailable,
-            FailureMode::Allow | FailureMode::Deny => Outcome::Allowed,
-        };
-        let report = self.report(None, outcome, DecidedBy::FailureMode, Vec::new());
-        let action = match outcome {
-            Outcome::Unavailable => answer::unavailable(&policies.custom(report.policy).unavailable, &enforced),
-            _ => Action::Forward { response_headers: Vec::new() },
-        };
-        Step::Decide(Decision::new(action, report))
-    }
-
-    /// Ends the decision with what each counted limit said.
-    pub(crate) fn decided(self, verdicts: &[LimitVerdict], decided_by: DecidedBy) -> Step {
-        let policies = Arc::clone(&self.policies);
-        let Some(policy) = policies.applied(self.policy) else {
-            let action = Action::Forward { response_headers: Vec::new() };
-            return Step::Decide(Decision::new(action, Report::uncounted(None, Outcome::Allowed)));
-        };
-        let (denials, shadow_denials) = denials(policy, verdicts);
-        // Of several that wait equally long, the first of the file.
-        let denying = denials.iter().rev().max_by_key(|one| one.verdict.retry_us).map(|one| one.limit);
-        let denying = denying.and_then(|index| policy.limits.get(index)).map(|limit| limit.id);
-        let outcome = if denying.is_some() { Outcome::Denied } else { Outcome::Allowed };
-        let report = self.report(denying, outcome, decided_by, shadow_denials);
-        let RateLimitFields { headers, reset_in_s } = fields(policies.answers.headers, policy, verdicts);
-        let action = match denying {
-            None => Action::Forward { response_headers: headers },
-            Some(_) => answer::too_many_requests(&policies.custom(report.policy).denied, policy, verdicts, headers),
-        };
-        Step::Decide(Decision { action, reset_in_s, report })
-    }
-
-    fn report(
-        &self,
-        limit: Option<LimitId>,
-        outcome: Outcome,
-        decided_by: DecidedBy,
-        shadow_denials: Vec<LimitId>,
-    ) -> Report {
-        let own = self.policy().and_then(Policy::reported);
-        let policy = limit.map(|limit| limit.policy).or(own);
-        Report { policy, limit: limit.map(|limit| limit.limit), outcome, decided_by, shadow_denials }
-    }
-
     pub(crate) fn policy(&self) -> Option<&Policy> {
         self.policies.applied(self.policy)
     }
-}
-
-/// The limits that deny, and those that only measure but would have denied.
-fn denials<'v>(policy: &Policy, verdicts: &'v [LimitVerdict]) -> (Vec<&'v LimitVerdict>, Vec<LimitId>) {
-    let denying = verdicts.iter().filter(|one| !one.verdict.admitted);
-    let (enforced, shadow): (Vec<_>, Vec<_>) =
-        denying.partition(|one| policy.limits.get(one.limit).is_some_and(|limit| limit.enforce));
-    (enforced, shadow.into_iter().filter_map(|one| policy.limits.get(one.limit)).map(|limit| limit.id).collect())
-}
-
-/// Integers per limit in the script's reply.
-const NUMBERS_PER_LIMIT: usize = 4;
-
-/// The verdicts in the script's reply: the tag, then four integers for each limit.
-fn verdicts(reply: &Reply, counted: &[Counted]) -> Option<Vec<LimitVerdict>> {
-    let Reply::Array(elements) = reply else { return None };
-    let (_tag, numbers) = elements.split_first()?;
-    if numbers.len() != counted.len().checked_mul(NUMBERS_PER_LIMIT)? {
-        return None;
-    }
-    let numbers = numbers.iter().map(whole_number).collect::<Option<Vec<u64>>>()?;
-    let rows = numbers.chunks_exact(NUMBERS_PER_LIMIT).zip(counted);
-    rows.map(|(row, counted)| Some(counted.verdict(verdict(row)?))).collect()
-}
-
-fn whole_number(element: &Reply) -> Option<u64> {
-    match element {
-        Reply::Integer(number) => u64::try_from(*number).ok(),
-        _ => None,
-    }
-}
-
-fn verdict(row: &[u64]) -> Option<Verdict> {
-    let [admitted @ (0 | 1), remaining, reset_us, retry_us] = *row else { return None };
-    Some(Verdict { admitted: admitted == 1, remaining, reset_us, retry_us })
 }

@@ -3,13 +3,16 @@
 use std::borrow::Cow;
 
 use crate::algorithm::Verdict;
+use crate::lease::{Lease, LeaseCall};
 use crate::policy::LimitId;
 
 /// The end of a decision.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Decision {
     /// What the host does.
     pub action: Action,
+    /// What concerns claims, if anything does.
+    pub claimed: Option<Box<Claimed>>,
     /// Seconds until `x-ratelimit-reset`, where that field is wanted: see [`Decision::complete`].
     pub reset_in_s: Option<u64>,
     /// What metrics, access log and headers say about it.
@@ -19,8 +22,30 @@ pub struct Decision {
 impl Decision {
     /// A response that is complete but for what [`Decision::complete`] adds.
     pub(crate) fn new(action: Action, report: Report) -> Decision {
-        Decision { action, reset_in_s: None, report }
+        Decision { action, claimed: None, reset_in_s: None, report }
     }
+}
+
+/// What a decision means for claims.
+#[derive(Clone, Debug, Default)]
+pub struct Claimed {
+    /// How the request changes on its way to the upstream.
+    pub upstream: UpstreamRequest,
+    /// What the request holds until it ends, if anything.
+    pub lease: Option<Lease>,
+    /// What the store is to be told at once, whatever the action: of claims that the request may hold and does not want.
+    pub releases: Vec<LeaseCall>,
+}
+
+/// How a forwarded request differs from what the client sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamRequest {
+    /// Fields that go, whoever sent them.
+    pub removed: Vec<String>,
+    /// Fields that are set.
+    pub set: Vec<Header>,
+    /// Whether the gateway's own retries are off: the request must not run twice.
+    pub once: bool,
 }
 
 /// What the host does with the request.
@@ -45,8 +70,10 @@ pub struct Answer {
     pub status: u16,
     /// The HTTP fields, content type included.
     pub headers: Vec<Header>,
+    /// Further fields as the upstream once sent them: a replay's.
+    pub stored_headers: Vec<(String, Vec<u8>)>,
     /// The HTTP content.
-    pub body: String,
+    pub body: Vec<u8>,
     /// What a gRPC client gets instead: status code and message.
     pub grpc_status: GrpcStatus,
     /// The message of the gRPC status.
@@ -62,6 +89,10 @@ pub enum GrpcStatus {
     PermissionDenied = 7,
     /// 8: a limit denies.
     ResourceExhausted = 8,
+    /// 9: the key was used for another request.
+    FailedPrecondition = 9,
+    /// 10: another request holds what this one needs.
+    Aborted = 10,
     /// 14: the store failed and the policy says deny.
     Unavailable = 14,
     /// 16: the request lacks a part of a key, and the policy takes that for a missing credential.
@@ -112,11 +143,27 @@ pub enum Outcome {
     Unavailable,
     /// The request lacks a part of a key, or its path is malformed: 400, or 401.
     Rejected,
+    /// The stored response of an earlier request with the same key.
+    Replayed,
+    /// Another request with the same key runs: 409.
+    InFlight,
+    /// The key was used for another request: 422.
+    Mismatch,
+    /// Nobody knows what became of the earlier request with this key: 409.
+    OutcomeUnknown,
+    /// The earlier request is done, but its response was not kept: 409.
+    NotRetained,
+    /// Too many replays and conflicts: 429.
+    ReplayLimited,
+    /// Another request holds the lock: 423.
+    Locked,
+    /// The idempotency key is missing or malformed, or the body cannot be fingerprinted: 400 or 413.
+    KeyRejected,
 }
 
 impl Outcome {
     /// All of them, for hosts that define metrics beforehand.
-    pub const ALL: [Outcome; 7] = [
+    pub const ALL: [Outcome; 15] = [
         Outcome::Allowed,
         Outcome::Blocked,
         Outcome::Denied,
@@ -124,6 +171,14 @@ impl Outcome {
         Outcome::ShadowBlocked,
         Outcome::Unavailable,
         Outcome::Rejected,
+        Outcome::Replayed,
+        Outcome::InFlight,
+        Outcome::Mismatch,
+        Outcome::OutcomeUnknown,
+        Outcome::NotRetained,
+        Outcome::ReplayLimited,
+        Outcome::Locked,
+        Outcome::KeyRejected,
     ];
 
     /// A word for metrics and logs.
@@ -136,6 +191,14 @@ impl Outcome {
             Outcome::ShadowBlocked => "shadow_blocked",
             Outcome::Unavailable => "unavailable",
             Outcome::Rejected => "rejected",
+            Outcome::Replayed => "replayed",
+            Outcome::InFlight => "in_flight",
+            Outcome::Mismatch => "mismatch",
+            Outcome::OutcomeUnknown => "outcome_unknown",
+            Outcome::NotRetained => "not_retained",
+            Outcome::ReplayLimited => "replay_limited",
+            Outcome::Locked => "locked",
+            Outcome::KeyRejected => "key_rejected",
         }
     }
 }
@@ -182,4 +245,11 @@ pub struct LimitVerdict {
     pub override_index: Option<usize>,
     /// Whether it admits, what remains and when more comes.
     pub verdict: Verdict,
+}
+
+impl Answer {
+    /// The content as text, with replacement characters where it is not UTF-8.
+    pub fn text(&self) -> std::borrow::Cow<'_, str> {
+        String::from_utf8_lossy(&self.body)
+    }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::access;
+use crate::admission::{self, Arrival, Asked, BodyWanted};
 use crate::algorithm::Verdict;
 use crate::answer;
 use crate::call::Call;
@@ -11,7 +12,10 @@ use crate::identity::{Attribute, KeyPart};
 use crate::local_call::LocalCall;
 use crate::policy::{Limit, MissingKey, NoNumber, Policy, PolicySet, Rejection};
 use crate::selection::{GatewayRoute, Selection};
+use crate::store::StoreFailure;
 use crate::values::Values;
+
+pub use crate::policy::attributes::PREFLIGHT_MARK;
 
 /// What the host does next for a request.
 #[derive(Debug)]
@@ -21,8 +25,61 @@ pub enum Step {
     Call(Call),
     /// Let the instance's own limiter decide, then [`LocalCall::resume`].
     Local(LocalCall),
+    /// Collect the request's body, then [`NeedBody::resume`].
+    NeedBody(NeedBody),
+    /// Wait, then [`Wait::resume`].
+    WaitUntil(Wait),
     /// Done.
     Decide(Decision),
+}
+
+/// A request whose body must be known before it can claim anything.
+#[derive(Debug)]
+pub struct NeedBody {
+    call: Call,
+    bytes_max: usize,
+}
+
+/// What became of the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collected<'a> {
+    /// All of it.
+    Whole(&'a [u8]),
+    /// More than [`NeedBody::bytes_max`].
+    TooLarge,
+    /// It did not come in time, or the host holds too many already.
+    Failed,
+}
+
+impl NeedBody {
+    /// The most bytes that are of use.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// Goes on with the body.
+    pub fn resume(self, body: Collected<'_>) -> Step {
+        self.call.with_body(body)
+    }
+}
+
+/// A request that waits for another to end.
+#[derive(Debug)]
+pub struct Wait {
+    pub(crate) after_us: u64,
+    pub(crate) call: Call,
+}
+
+impl Wait {
+    /// For how long, in microseconds.
+    pub fn after_us(&self) -> u64 {
+        self.after_us
+    }
+
+    /// Asks the store again.
+    pub fn resume(self) -> Step {
+        Step::Call(self.call)
+    }
 }
 
 /// Decides requests by one policy file.
@@ -30,6 +87,7 @@ pub enum Step {
 pub struct Engine {
     policies: Arc<PolicySet>,
     line_needs: LineNeeds,
+    reserved_headers: Vec<String>,
 }
 
 /// What the policies need of a request's first line, its authority and the gateway's route; the host need not look up the
@@ -38,6 +96,8 @@ pub struct Engine {
 pub struct LineNeeds {
     /// The method.
     pub method: bool,
+    /// The method, if the request has the header [`PREFLIGHT_MARK`]; of others it may be left empty.
+    pub method_of_preflight: bool,
     /// The authority.
     pub authority: bool,
     /// The target.
@@ -50,14 +110,22 @@ pub struct LineNeeds {
 
 impl LineNeeds {
     fn of(policies: &PolicySet) -> LineNeeds {
-        let has_part = |is_wanted: fn(&KeyPart) -> bool| {
-            policies.policies.iter().flat_map(|policy| &policy.limits).any(|limit| limit.parts().any(is_wanted))
-        };
+        let has_part =
+            |is_wanted: fn(&KeyPart) -> bool| policies.policies.iter().any(|policy| policy.parts().any(is_wanted));
+        let by_method = |policy: &Policy| policy.lock.as_ref().is_some_and(|lock| !lock.methods.is_empty());
+        let claims = policies.policies.iter().any(|policy| policy.idempotency.is_some() || by_method(policy));
+        let fingerprints = policies.policies.iter().any(|policy| policy.idempotency.is_some());
         let routes = &policies.routes;
         LineNeeds {
-            method: access::needs_method(policies) || routes.need_method() || has_part(|part| *part == KeyPart::Method),
-            authority: routes.need_host() || has_part(|part| *part == KeyPart::Host),
-            target: routes.need_path() || has_part(|part| matches!(part, KeyPart::Path | KeyPart::Query(_))),
+            method: access::needs_method(policies)
+                || routes.need_method()
+                || claims
+                || has_part(|part| *part == KeyPart::Method),
+            method_of_preflight: access::exempts_preflights(policies),
+            authority: routes.need_host() || fingerprints || has_part(|part| *part == KeyPart::Host),
+            target: routes.need_path()
+                || fingerprints
+                || has_part(|part| matches!(part, KeyPart::Path | KeyPart::Query(_))),
             route_name: routes.need_route_name(),
             route_policy: policies.policy_from_route_metadata,
         }
@@ -86,7 +154,10 @@ impl Counted {
 impl Engine {
     /// An engine for a loaded policy file.
     pub fn new(policies: PolicySet) -> Engine {
-        Engine { line_needs: LineNeeds::of(&policies), policies: Arc::new(policies) }
+        let mut reserved_headers: Vec<String> = policies.policies.iter().flat_map(Policy::reserved_headers).collect();
+        reserved_headers.sort_unstable();
+        reserved_headers.dedup();
+        Engine { line_needs: LineNeeds::of(&policies), policies: Arc::new(policies), reserved_headers }
     }
 
     /// What of a request's line [`Engine::select`] needs.
@@ -146,8 +217,24 @@ impl Engine {
         Values { policies: &self.policies, selection, attributes, found: values }.identity(limit)
     }
 
-    /// Begins the decision. `values` are those of [`Engine::attributes`], in their order; `None` for what is missing.
+    /// Whether the request may come to hold something, so that [`Engine::begin_arrived`] needs an owner.
+    pub fn may_hold(&self, selection: &Selection) -> bool {
+        self.policy(selection).is_some_and(Policy::may_hold)
+    }
+
+    /// Request headers that only a gateway may set: hosts take them out of every request.
+    pub fn reserved_headers(&self) -> &[String] {
+        &self.reserved_headers
+    }
+
+    /// Begins the decision of a request that [holds nothing](Engine::may_hold). `values` are those of
+    /// [`Engine::attributes`], in their order; `None` for what is missing.
     pub fn begin(&self, selection: &Selection, values: &[Option<Vec<u8>>]) -> Step {
+        self.begin_arrived(selection, values, &Arrival::default())
+    }
+
+    /// Begins the decision of any request.
+    pub fn begin_arrived(&self, selection: &Selection, values: &[Option<Vec<u8>>], arrival: &Arrival) -> Step {
         let attributes = self.attributes(selection);
         let values = Values { policies: &self.policies, selection, attributes, found: values };
         let policy = self.policy(selection);
@@ -159,23 +246,49 @@ impl Engine {
         }
         let (Some(index), Some(policy)) = (selection.policy(), policy) else { return passed(None, Outcome::Allowed) };
         let exempting = access::exempting(policy, &values);
-        if exempting.len() == policy.members.len() {
+        let is_exempt = exempting.len() == policy.members.len();
+        if is_exempt && !policy.claims() {
             return passed(policy.reported(), Outcome::Exempt);
         }
+        let counted = match self.count_all(policy, &exempting, &values) {
+            Ok(counted) => counted,
+            Err(decision) => return Step::Decide(*decision),
+        };
+        let claims = if self.policies.enforce { admission::asked(policy, &values, arrival) } else { Ok(None) };
+        let (asked, body) = match claims {
+            Ok(Some((asked, body))) => (Some(asked), body),
+            Ok(None) => (policy.may_hold().then(|| Asked::slots(arrival)), BodyWanted::No),
+            Err(answer) => return rejected(Report::uncounted(policy.reported(), Outcome::KeyRejected), answer),
+        };
+        if counted.is_empty() && asked.as_ref().is_none_or(|asked| asked.asks.is_empty()) {
+            return passed(policy.reported(), if is_exempt { Outcome::Exempt } else { Outcome::Allowed });
+        }
+        let call = Call::new(Arc::clone(&self.policies), index, counted, asked.map(Box::new));
+        match body {
+            _ if arrival.owner.is_none() && policy.may_hold() => call.resume(Err(StoreFailure::NotSent)),
+            BodyWanted::No => Step::Call(call),
+            BodyWanted::UpTo(bytes_max) => Step::NeedBody(NeedBody { call, bytes_max }),
+        }
+    }
+
+    /// The limits that count the request, or its end when one of them cannot.
+    fn count_all(
+        &self,
+        policy: &Policy,
+        exempting: &[usize],
+        values: &Values<'_>,
+    ) -> Result<Vec<Counted>, Box<Decision>> {
         let mut counted = Vec::with_capacity(policy.limits.len());
         let limits = policy.limits.iter().enumerate().filter(|(_, limit)| !exempting.contains(&limit.id.policy));
         for (position, limit) in limits {
-            match count(position, limit, &values) {
+            match count(position, limit, values) {
                 Ok(one) => counted.extend(one),
                 // A limit that only measures never turns a request away.
                 Err(_) if !limit.enforce => {}
-                Err(answer) => return rejected(Report::rejected(limit.id), answer),
+                Err(answer) => return Err(Box::new(Decision::new(answer, Report::rejected(limit.id)))),
             }
         }
-        if counted.is_empty() {
-            return passed(policy.reported(), Outcome::Allowed);
-        }
-        Step::Call(Call::new(Arc::clone(&self.policies), index, counted))
+        Ok(counted)
     }
 }
 

@@ -1,13 +1,13 @@
 //! The configuration of one gateway: how it reaches the store and how it bears its absence. It differs by host, so it
 //! stands beside the policy: `{ "host": { … }, "policy": { … } }`.
 
-use crate::policy::PolicySet;
 use crate::policy::error::PolicyErrors;
 use crate::policy::load::LoadOptions;
 use crate::policy::names::header_name;
 use crate::policy::node::Node;
 use crate::policy::reader::Place;
-use crate::policy::units::duration_us;
+use crate::policy::units::{duration_us, duration_us_between};
+use crate::policy::{BodyFingerprint, PolicySet};
 
 /// How this gateway reaches the store and limits without it.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +26,12 @@ pub struct HostConfig {
     pub jwt_payload: String,
     /// With this many commands in flight, further ones may go out together after the next reply.
     pub coalesce_above: usize,
+    /// Envoy: whether this filter may hold requests while it reads their bodies (`allow_on_headers_stop_iteration`).
+    pub reads_bodies: bool,
+    /// Bytes of bodies that one worker holds at a time for fingerprints, at most.
+    pub held_bodies_bytes: usize,
+    /// How long a request's body may take until its fingerprint is known, in microseconds.
+    pub body_deadline_us: u64,
 }
 
 impl Default for HostConfig {
@@ -38,6 +44,9 @@ impl Default for HostConfig {
             degraded_header: None,
             jwt_payload: "payload".into(),
             coalesce_above: 4,
+            reads_bodies: false,
+            held_bodies_bytes: 64 * 1024 * 1024,
+            body_deadline_us: 10_000_000,
         }
     }
 }
@@ -77,11 +86,39 @@ fn read(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<PluginConfig> {
         PolicySet::from_place(&place, options).map_err(|mut found| errors.0.append(&mut found.0)).ok()
     });
     object.finish(errors, &["host", "policy"]);
-    Some(PluginConfig { host: host?, policies: policies? })
+    let (host, policies) = (host?, policies?);
+    if !host.reads_bodies {
+        note_unread_bodies(&policies, object.path(), errors);
+    }
+    Some(PluginConfig { host, policies })
 }
 
-const HOST_FIELDS: [&str; 6] =
-    ["store_cluster", "deadline", "local", "degraded_header", "jwt_payload", "coalesce_above"];
+/// Notes fingerprints of bodies that this host does not read before it decides. `path` is that of the configuration.
+fn note_unread_bodies(policies: &PolicySet, path: &str, errors: &mut PolicyErrors) {
+    for policy in &policies.policies {
+        let body = policy.idempotency.as_ref().map(|idempotency| idempotency.fingerprint.body);
+        if let Some(BodyFingerprint::Raw | BodyFingerprint::Json) = body {
+            let path = format!("{path}.policy.policies.{}.idempotency.fingerprint.body", policy.name);
+            let found = "a fingerprint that needs the body before the request passes, on a host that does not read it";
+            let expected = "\"at_completion\" or \"ignored\"; or \"reads_bodies\": true in host, for a filter with \
+                            allow_on_headers_stop_iteration";
+            errors.push(&path, found, expected);
+        }
+    }
+}
+
+const HOST_FIELDS: [&str; 9] = [
+    "store_cluster",
+    "deadline",
+    "local",
+    "degraded_header",
+    "jwt_payload",
+    "coalesce_above",
+    "reads_bodies",
+    "held_bodies_bytes",
+    "body_deadline",
+];
+const HELD_BODIES_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 const LOCAL_SETS_MAX: u64 = 65_536;
 const COALESCE_ABOVE_MAX: u64 = 1_000_000;
 const DEADLINE_MAX_US: u64 = 10_000_000;
@@ -102,6 +139,13 @@ fn read_host(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<HostConfig>
         None => Some(defaults.coalesce_above),
         Some(place) => place.whole(errors, 1..=COALESCE_ABOVE_MAX, "").and_then(|count| usize::try_from(count).ok()),
     };
+    let reads_bodies = object.or("reads_bodies", defaults.reads_bodies, errors, |place, errors| place.boolean(errors));
+    let held_bodies_bytes = object.or("held_bodies_bytes", defaults.held_bodies_bytes, errors, |place, errors| {
+        place.whole(errors, 1..=HELD_BODIES_BYTES_MAX, " bytes").and_then(|bytes| usize::try_from(bytes).ok())
+    });
+    let body_deadline_us = object.or("body_deadline", defaults.body_deadline_us, errors, |place, errors| {
+        duration_us_between(place, "10ms", "5m", errors)
+    });
     let local = (defaults.local_sets, defaults.local_share);
     let local = object.optional("local").map_or(Some(local), |place| read_local(&place, local, errors));
     object.finish(errors, &HOST_FIELDS);
@@ -114,6 +158,9 @@ fn read_host(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<HostConfig>
         degraded_header: degraded_header?,
         jwt_payload: jwt_payload?,
         coalesce_above: coalesce_above?,
+        reads_bodies: reads_bodies?,
+        held_bodies_bytes: held_bodies_bytes?,
+        body_deadline_us: body_deadline_us?,
     })
 }
 

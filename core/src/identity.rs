@@ -209,7 +209,8 @@ pub fn meaning(texts: &[String]) -> String {
     hex(hasher.hasher.finalize().iter().take(4))
 }
 
-fn hex<'a>(bytes: impl Iterator<Item = &'a u8>) -> String {
+/// Lower-case hex digits, two for each byte.
+pub(crate) fn hex<'a>(bytes: impl Iterator<Item = &'a u8>) -> String {
     let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
     bytes.flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
 }

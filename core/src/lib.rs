@@ -93,16 +93,21 @@
 
 mod access;
 pub mod address_set;
+pub mod admission;
 pub mod algorithm;
 pub mod answer;
 pub mod breaker;
 pub mod call;
+pub mod capture;
+pub mod claim;
 pub mod client_address;
 pub mod completion;
 pub mod decision;
 pub mod engine;
 pub mod host_config;
+pub mod idempotency;
 pub mod identity;
+pub mod lease;
 pub mod local;
 pub mod local_call;
 pub mod normalize;

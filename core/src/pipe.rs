@@ -66,6 +66,8 @@ pub struct Pipe<T> {
     wanted: bool,
     /// Not written yet, with their bytes.
     queued: VecDeque<(Slot<T>, Vec<u8>)>,
+    /// The same for what is large: it is written behind whatever else is queued.
+    bulky: VecDeque<(Slot<T>, Vec<u8>)>,
     /// Written, in the order of their replies.
     in_flight: VecDeque<Slot<T>>,
     round_trip: ShortestRoundTrip,
@@ -109,6 +111,7 @@ impl<T> Pipe<T> {
             connection: Connection::Closed { retry_at_us: 0, pause_us },
             wanted: false,
             queued: VecDeque::new(),
+            bulky: VecDeque::new(),
             in_flight: VecDeque::new(),
             round_trip: ShortestRoundTrip::default(),
             decoder: Decoder::default(),
@@ -142,15 +145,39 @@ impl<T> Pipe<T> {
         times_us: (u64, u64),
         write: impl FnOnce(&T, &str, &mut Vec<u8>),
     ) -> Result<(), T> {
-        let (now_us, deadline_us) = times_us;
+        let slot = self.slot(waiter, tag, times_us, write)?;
+        self.queued.push_back(slot);
+        Ok(())
+    }
+
+    /// The same for a large command that no request waits for: calls that are queued with it go first.
+    pub fn submit_bulky(
+        &mut self,
+        waiter: T,
+        now_us: u64,
+        deadline_us: u64,
+        write: impl FnOnce(&T, &str, &mut Vec<u8>),
+    ) -> Result<(), T> {
+        let tag = self.next_tag();
+        let slot = self.slot(waiter, tag, (now_us, deadline_us), write)?;
+        self.bulky.push_back(slot);
+        Ok(())
+    }
+
+    fn slot(
+        &mut self,
+        waiter: T,
+        tag: String,
+        (now_us, deadline_us): (u64, u64),
+        write: impl FnOnce(&T, &str, &mut Vec<u8>),
+    ) -> Result<(Slot<T>, Vec<u8>), T> {
         self.wanted = true;
         if !self.accepts_calls(now_us) || deadline_us <= now_us {
             return Err(waiter);
         }
         let mut bytes = Vec::new();
         write(&waiter, &tag, &mut bytes);
-        self.queued.push_back((Slot { tag, waiter: Waiter::Call(waiter), submitted_us: now_us, deadline_us }, bytes));
-        Ok(())
+        Ok((Slot { tag, waiter: Waiter::Call(waiter), submitted_us: now_us, deadline_us }, bytes))
     }
 
     /// Whether a call that the store answered with NOSCRIPT should carry the script's text. Of many that were in flight
@@ -186,7 +213,7 @@ impl<T> Pipe<T> {
             return Vec::new();
         }
         let mut output = Vec::new();
-        for (slot, mut bytes) in self.queued.drain(..) {
+        for (slot, mut bytes) in self.queued.drain(..).chain(self.bulky.drain(..)) {
             if output.is_empty() {
                 output = bytes;
             } else {
@@ -302,14 +329,16 @@ impl<T> Pipe<T> {
                 settled.extend(self.breaker.settle_failed(waiter, StoreFailure::Unknown, elapsed_us, now_us));
             }
         }
-        let (expired, waiting) =
-            std::mem::take(&mut self.queued).into_iter().partition(|(slot, _)| slot.deadline_us <= now_us);
-        self.queued = waiting;
-        let expired: VecDeque<_> = expired;
-        settled.extend(expired.into_iter().filter_map(|(slot, _)| {
-            let elapsed_us = now_us.saturating_sub(slot.submitted_us);
-            self.breaker.settle_failed(slot.waiter, StoreFailure::NotSent, elapsed_us, now_us)
-        }));
+        for queue in [&mut self.queued, &mut self.bulky] {
+            let (expired, waiting) =
+                std::mem::take(queue).into_iter().partition(|(slot, _)| slot.deadline_us <= now_us);
+            *queue = waiting;
+            let expired: VecDeque<_> = expired;
+            settled.extend(expired.into_iter().filter_map(|(slot, _)| {
+                let elapsed_us = now_us.saturating_sub(slot.submitted_us);
+                self.breaker.settle_failed(slot.waiter, StoreFailure::NotSent, elapsed_us, now_us)
+            }));
+        }
         settled
     }
 
@@ -336,9 +365,8 @@ impl<T> Pipe<T> {
         if !self.breaker.take_probe(now_us) {
             return;
         }
-        let tag = self.next_tag();
-        let arguments: [&[u8]; 5] =
-            [b"EVAL", script::PROBE.text.as_bytes(), b"1", self.config.probe_key.as_bytes(), tag.as_bytes()];
+        let (tag, text) = (self.next_tag(), script::PROBE.text());
+        let arguments: [&[u8]; 5] = [b"EVAL", text.as_bytes(), b"1", self.config.probe_key.as_bytes(), tag.as_bytes()];
         let mut bytes = Vec::new();
         encode_command(&arguments, &mut bytes);
         let deadline_us = now_us.saturating_add(self.config.probe_deadline_us);
@@ -380,7 +408,8 @@ impl<T> Pipe<T> {
     fn abandon_all(&mut self, now_us: u64) -> Vec<Settled<T>> {
         self.decoder.clear();
         let sent = std::mem::take(&mut self.in_flight).into_iter().map(|slot| (slot, StoreFailure::Unknown));
-        let queued = std::mem::take(&mut self.queued).into_iter().map(|(slot, _)| (slot, StoreFailure::NotSent));
+        let queued = std::mem::take(&mut self.queued).into_iter().chain(std::mem::take(&mut self.bulky));
+        let queued = queued.map(|(slot, _)| (slot, StoreFailure::NotSent));
         sent.chain(queued)
             .filter_map(|(slot, failure)| {
                 let elapsed_us = now_us.saturating_sub(slot.submitted_us);
@@ -392,7 +421,7 @@ impl<T> Pipe<T> {
     /// How long the host may sleep before the next tick, in microseconds.
     pub fn tick_us(&self) -> u64 {
         let unexpired = self.in_flight.iter().any(|slot| !matches!(slot.waiter, Waiter::Expired));
-        let waiting = unexpired || !self.queued.is_empty();
+        let waiting = unexpired || !self.queued.is_empty() || !self.bulky.is_empty();
         match self.connection {
             _ if waiting => TICK_IN_FLIGHT_US,
             Connection::Open { .. } if self.breaker.is_closed() && self.in_flight.is_empty() => TICK_IDLE_US,
@@ -413,7 +442,7 @@ impl<T> Pipe<T> {
 
     /// Commands whose reply has not come: queued, in flight and expired ones.
     pub fn unanswered(&self) -> usize {
-        self.in_flight.len().saturating_add(self.queued.len())
+        self.in_flight.len().saturating_add(self.queued.len()).saturating_add(self.bulky.len())
     }
 
     /// Counts since the pipe was made.

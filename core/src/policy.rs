@@ -3,27 +3,37 @@
 mod access;
 mod answers;
 pub(crate) mod attributes;
+mod claim;
+mod claim_warnings;
 mod claims;
 mod combine;
+mod concurrency;
 mod cost;
 pub mod error;
+mod fingerprint;
+mod idempotency;
 mod key;
 mod limit;
 pub mod load;
+mod lock;
 pub(crate) mod names;
 pub mod node;
 mod numbers;
 mod overrides;
+mod policies;
 pub mod reader;
+mod replay_limit;
 mod request;
 mod route_path;
 mod routes;
+mod stored;
 mod suggest;
 pub mod units;
 pub mod warnings;
 
 pub use access::{Access, Exemptions};
 pub use answers::{AnswerRules, Cors, CustomAnswer, CustomAnswers, Origins};
+pub(crate) use claims::{ACCEPT_ENCODING, CONTENT_DIGEST};
 pub use claims::{
     BodyFingerprint, ClaimFailure, FingerprintRules, Idempotency, LeaseRules, Lock, OnLeaseLost, OnUnknown, OverMax,
     Respond, StoredRules,
@@ -35,6 +45,7 @@ use crate::algorithm::Algorithm;
 use crate::client_address::AddressSource;
 use crate::identity::{AddressPrefixes, Attribute, KeyPart};
 use crate::normalize::PathRules;
+use crate::resp::push_bulk;
 use crate::route::Routes;
 
 /// Everything one policy file says.
@@ -121,9 +132,44 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// Whether its requests claim anything: a key, or a lock.
+    pub(crate) fn claims(&self) -> bool {
+        self.idempotency.is_some() || self.lock.is_some()
+    }
+
+    /// Whether its requests may come to hold something until they end.
+    pub fn may_hold(&self) -> bool {
+        self.claims() || self.limits.iter().any(|limit| limit.base.algorithm.is_held())
+    }
+
+    /// Request headers that it sets for the upstream.
+    pub(crate) fn reserved_headers(&self) -> impl Iterator<Item = String> {
+        let idempotency = self.idempotency.as_deref();
+        let headers = idempotency.map(|rules| [rules.fence_header.clone(), rules.attempt_header.clone()]);
+        headers.into_iter().flatten().chain(self.lock.as_deref().map(|rules| rules.fence_header.clone()))
+    }
+
     /// Index in [`PolicySet::policies`] of the one that is reported when no limit decided: the last that it combines.
     pub fn reported(&self) -> Option<usize> {
         self.members.last().copied()
+    }
+
+    /// Every part of a request that its limits and claims look at.
+    pub fn parts(&self) -> impl Iterator<Item = &KeyPart> {
+        let limits = self.limits.iter().flat_map(Limit::parts);
+        limits.chain(self.claim_parts().map(|(_, part)| part))
+    }
+
+    /// The same, each with the member of the policy that names it: `limits[0]`, `lock`.
+    fn named_parts(&self) -> impl Iterator<Item = (String, &KeyPart)> {
+        let limits = self.limits.iter().flat_map(|limit| limit.parts().map(|part| (limit.member(), part)));
+        limits.chain(self.claim_parts().map(|(member, part)| (member.to_owned(), part)))
+    }
+
+    fn claim_parts(&self) -> impl Iterator<Item = (&'static str, &KeyPart)> {
+        let idempotency = self.idempotency.iter().flat_map(|idempotency| idempotency.parts());
+        let lock = self.lock.iter().flat_map(|lock| lock.parts());
+        idempotency.map(|part| ("idempotency", part)).chain(lock.map(|part| ("lock", part)))
     }
 }
 
@@ -155,6 +201,14 @@ pub struct Limit {
 }
 
 impl Limit {
+    /// The member of its policy that it is: `limits[0]`, or `concurrency` behind them.
+    pub fn member(&self) -> String {
+        match self.base.algorithm.is_held() {
+            true => "concurrency".to_owned(),
+            false => format!("limits[{}]", self.id.limit),
+        }
+    }
+
     /// What it grants: by the override at that index, or to all others.
     pub fn grant(&self, override_index: Option<usize>) -> &Grant {
         override_index.and_then(|index| self.overrides.get(index)).map_or(&self.base, |chosen| &chosen.grant)
@@ -163,12 +217,8 @@ impl Limit {
     /// Every part of a request that it looks at: those of the key, the one that stands in for a missing one, and those
     /// that tell which override applies.
     pub fn parts(&self) -> impl Iterator<Item = &KeyPart> {
-        let fallback = match &self.on_missing_key {
-            MissingKey::Fallback(part) => Some(part),
-            MissingKey::Reject(_) | MissingKey::Skip => None,
-        };
         let conditions = self.overrides.iter().flat_map(|one| &one.when);
-        self.key.iter().chain(fallback).chain(conditions.map(|condition| &condition.part))
+        self.key.iter().chain(self.on_missing_key.fallback()).chain(conditions.map(|condition| &condition.part))
     }
 
     /// What the host must look up for it.
@@ -194,10 +244,22 @@ pub struct Grant {
     pub algorithm: Algorithm,
     /// The same scaled by the host's share, as the local limiter runs it.
     pub local_algorithm: Algorithm,
-    /// The script's arguments behind the cost, encoded for the wire.
+    /// The script's arguments behind the cost, encoded for the wire; where a slot is held, without the owner and what
+    /// follows it.
     pub script_numbers: Vec<u8>,
     /// The parameters of its item in the `RateLimit-Policy` field: `;q=100;w=60`.
     pub quota: String,
+}
+
+impl Grant {
+    /// Appends the script's arguments behind the cost. `owner` is who holds the slot, if there is one to hold.
+    pub fn write_numbers(&self, owner: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.script_numbers);
+        if self.algorithm.is_held() {
+            push_bulk(owner, out);
+            push_bulk(b"0", out);
+        }
+    }
 }
 
 /// What happens when the store cannot decide.
@@ -220,6 +282,16 @@ pub enum MissingKey {
     Reject(Rejection),
     /// The limit does not apply to the request.
     Skip,
+}
+
+impl MissingKey {
+    /// The part that stands in for a missing one.
+    pub fn fallback(&self) -> Option<&KeyPart> {
+        match self {
+            MissingKey::Fallback(part) => Some(part),
+            MissingKey::Reject(_) | MissingKey::Skip => None,
+        }
+    }
 }
 
 /// How a request is answered that lacks a part of a limit's key.

@@ -41,6 +41,10 @@ fn structured(mode: HeaderMode, shown: &[Shown<'_>]) -> RateLimitFields {
     let state = shown.iter().map(|(limit, one)| {
         let (left, seconds) = (one.verdict.remaining, whole_seconds(one.verdict.reset_us));
         let parameters = match mode {
+            // Slots come back when requests end, which nobody can tell beforehand.
+            HeaderMode::Aw if limit.base.algorithm.is_held() => format!("a={left}"),
+            HeaderMode::Both if limit.base.algorithm.is_held() => format!("r={left};a={left}"),
+            _ if limit.base.algorithm.is_held() => format!("r={left}"),
             HeaderMode::Aw => format!("a={left};w={seconds}"),
             HeaderMode::Both => format!("r={left};t={seconds};a={left};w={seconds}"),
             HeaderMode::Rt | HeaderMode::Legacy | HeaderMode::Off => format!("r={left};t={seconds}"),
@@ -64,13 +68,14 @@ fn legacy(shown: &[Shown<'_>]) -> RateLimitFields {
         .max_by_key(|(_, one)| one.verdict.retry_us)
         .or_else(|| shown.iter().min_by_key(|(_, one)| one.verdict.remaining));
     let Some((limit, LimitVerdict { verdict, override_index, .. })) = told else { return RateLimitFields::default() };
-    let allowance = limit.grant(*override_index).algorithm.allowance();
+    let algorithm = &limit.grant(*override_index).algorithm;
+    let reset_us = if algorithm.is_held() { verdict.retry_us } else { verdict.reset_us.max(verdict.retry_us) };
     RateLimitFields {
         headers: vec![
-            ("x-ratelimit-limit".into(), allowance.to_string()),
+            ("x-ratelimit-limit".into(), algorithm.allowance().to_string()),
             ("x-ratelimit-remaining".into(), verdict.remaining.to_string()),
         ],
-        reset_in_s: Some(whole_seconds(verdict.reset_us.max(verdict.retry_us))),
+        reset_in_s: Some(whole_seconds(reset_us)),
     }
 }
 

@@ -46,6 +46,11 @@ pub fn push_bulk(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// Appends one bulk string, the decimal digits of a number.
+pub fn push_number(number: u64, out: &mut Vec<u8>) {
+    push_bulk(itoa::Buffer::new().format(number).as_bytes(), out);
+}
+
 fn push_length(kind: u8, length: usize, out: &mut Vec<u8>) {
     out.push(kind);
     out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());

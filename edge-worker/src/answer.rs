@@ -1,5 +1,6 @@
 //! Our own answers as responses of the platform, for HTTP and for gRPC clients.
 
+use js_sys::Uint8Array;
 use lockkeeper_core::decision::Answer;
 use worker::web_sys::{Headers, Response, ResponseInit};
 
@@ -21,7 +22,7 @@ pub fn response(answer: &Answer, is_grpc: bool, degraded: Option<(String, &'stat
     init.set_headers(&headers);
     if !is_grpc {
         init.set_status(answer.status);
-        return Response::new_with_opt_str_and_init(Some(&answer.body), &init);
+        return Response::new_with_opt_js_u8_array_and_init(Some(&Uint8Array::from(answer.body.as_slice())), &init);
     }
     // Without trailers on this platform: status and message stand among the headers, as gRPC allows where no message
     // precedes them.

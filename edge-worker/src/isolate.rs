@@ -125,7 +125,13 @@ fn refuse(what: &str, faults: &str) -> JsValue {
 fn load(policy: &str, settings: &Settings) -> Result<Engine, String> {
     let options = LoadOptions { local_share: settings.local_share };
     let policies = PolicySet::from_json(policy.as_bytes(), options).map_err(|errors| errors.to_string())?;
-    Ok(Engine::new(policies))
+    match policies.policies.iter().find(|policy| policy.may_hold()) {
+        // Better no Worker than one that lets pass twice what must run once.
+        Some(policy) => {
+            Err(format!("policy {}: a Worker enforces limits, no idempotency, locks or concurrency", policy.name))
+        }
+        None => Ok(Engine::new(policies)),
+    }
 }
 
 /// The policy in KV with its version, if there is a namespace and it names another version than the one known.

@@ -83,7 +83,7 @@ impl Store {
     pub async fn probe(&self, environment: &JsValue, key: &str) {
         let tag = tag();
         let mut command = Vec::new();
-        encode_command(&[b"EVAL", script::PROBE.text.as_bytes(), b"1", key.as_bytes(), tag.as_bytes()], &mut command);
+        encode_command(&[b"EVAL", script::PROBE.text().as_bytes(), b"1", key.as_bytes(), tag.as_bytes()], &mut command);
         let mut session = self.session(environment);
         let answered = session.exchange(&tag, &command).await;
         session.close();

@@ -1,24 +1,32 @@
 //! One worker's gateway to the store: drives the core's pipe and steps with the host's streams, clock and shared data.
 
+mod leases;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::rc::Weak;
 use std::time::Duration;
 
+use lockkeeper_core::admission::{Arrival, Body};
 use lockkeeper_core::breaker::BreakerConfig;
 use lockkeeper_core::call::Call;
+use lockkeeper_core::claim::Owner;
 use lockkeeper_core::decision::Decision;
-use lockkeeper_core::engine::{Engine, Step};
+use lockkeeper_core::engine::{Engine, NeedBody, Step};
 use lockkeeper_core::host_config::{HostConfig, PluginConfig};
 use lockkeeper_core::local_call::LocalCall;
 use lockkeeper_core::pipe::{Connect, Moment, Pipe, PipeConfig, Settled};
 use lockkeeper_core::resp::Reply;
 use lockkeeper_core::store::StoreFailure;
 
+use crate::holding::Holding;
 use crate::host;
 use crate::local::LocalTable;
 use crate::metrics::Metrics;
+use crate::outbox::Outbox;
+use crate::parked::{Parked, Undecided, Waiter};
 use crate::request::RequestState;
+use crate::timers::Timers;
 
 /// The most calls in flight on one worker's pipe.
 const IN_FLIGHT_MAX: usize = 4_096;
@@ -43,25 +51,24 @@ pub struct Gateway {
     backlog: RefCell<VecDeque<(Parked, Result<Reply, StoreFailure>)>>,
     stream: Cell<Option<u32>>,
     tick_us: Cell<u64>,
+    timers: RefCell<Timers>,
+    holdings: RefCell<Vec<Weak<RefCell<Holding>>>>,
+    outbox: RefCell<Outbox>,
+    held_bodies: Cell<usize>,
+    fence_floor: Cell<u64>,
     local: LocalTable,
     metrics: Metrics,
     retired: Cell<bool>,
 }
 
-/// A request that waits for the store.
-pub struct Parked {
-    pub context_id: u32,
-    pub request: Rc<RefCell<RequestState>>,
-    pub call: Call,
-    pub deadline_us: u64,
-}
-
 /// What became of a request for now.
 pub enum Progress {
-    /// It waits for the store.
+    /// It waits for the store, or for its turn.
     Waiting,
-    /// It is decided.
-    Decided(Decision),
+    /// It waits for its body.
+    NeedBody(NeedBody),
+    /// It is decided, by a command that was sent then, in microseconds.
+    Decided(Box<Decision>, u64),
 }
 
 impl Gateway {
@@ -89,6 +96,11 @@ impl Gateway {
             backlog: RefCell::default(),
             stream: Cell::new(None),
             tick_us: Cell::new(u64::MAX),
+            timers: RefCell::default(),
+            holdings: RefCell::default(),
+            outbox: RefCell::default(),
+            held_bodies: Cell::new(0),
+            fence_floor: Cell::new(0),
             retired: Cell::new(false),
         }
     }
@@ -113,31 +125,51 @@ impl Gateway {
         &self.config
     }
 
-    /// Goes through the steps of a request that has just begun, until it is decided or waits for the store.
-    pub fn begin(&self, step: Step, context_id: u32, request: &Rc<RefCell<RequestState>>) -> Progress {
+    /// What this host knows of a request that may come to hold something.
+    pub fn arrival(&self, may_hold: bool, body: Body) -> Arrival {
+        let owner = may_hold.then(|| host::random_bytes().ok()).flatten().map(Owner::new);
+        Arrival { owner, floor: self.fence_floor.get(), body }
+    }
+
+    /// Goes through the steps of a request, within one of its own callbacks, until it is decided or waits.
+    pub fn begin(&self, step: Step, waiter: &Waiter) -> Progress {
         let now_us = host::monotonic_us();
-        let deadline_us = now_us.saturating_add(self.config.deadline_us);
-        let park = |call| Parked { context_id, request: Rc::clone(request), call, deadline_us };
-        let progress = self.advance(step, now_us, park);
+        let progress = self.advance(step, now_us, now_us.saturating_add(self.config.deadline_us), waiter);
         if let Progress::Waiting = progress {
             self.flush(Moment::Submitted);
         }
         progress
     }
 
-    fn advance(&self, mut step: Step, now_us: u64, park: impl Fn(Call) -> Parked) -> Progress {
+    fn advance(&self, mut step: Step, now_us: u64, deadline_us: u64, waiter: &Waiter) -> Progress {
         loop {
             step = match step {
-                Step::Decide(decision) => return Progress::Decided(decision),
+                Step::Decide(decision) => {
+                    let releases = decision.claimed.iter().flat_map(|claimed| &claimed.releases);
+                    self.tell_all(releases, now_us);
+                    return Progress::Decided(Box::new(decision), now_us);
+                }
                 Step::Local(local) => self.decide_locally(local),
-                Step::Call(call) => match self.submit(park(self.spare_upload(call, now_us)), now_us) {
-                    Ok(()) => return Progress::Waiting,
-                    Err(parked) => {
-                        self.metrics.store_failure(&StoreFailure::NotSent);
-                        parked.call.resume(Err(StoreFailure::NotSent))
+                Step::NeedBody(need) => return Progress::NeedBody(need),
+                Step::WaitUntil(wait) => {
+                    let at_us = now_us.saturating_add(wait.after_us());
+                    self.timers.borrow_mut().wait(at_us, wait, waiter.clone());
+                    self.tick_sooner();
+                    return Progress::Waiting;
+                }
+                Step::Call(call) => {
+                    let call = self.spare_upload(call, now_us);
+                    let undecided = Undecided { waiter: waiter.clone(), call, deadline_us };
+                    match self.submit(Parked::Decision(undecided), now_us, deadline_us) {
+                        Ok(()) => return Progress::Waiting,
+                        Err(Parked::Decision(Undecided { call, .. })) => {
+                            self.metrics.store_failure(&StoreFailure::NotSent);
+                            call.resume(Err(StoreFailure::NotSent))
+                        }
+                        Err(Parked::Lease(_)) => return Progress::Waiting,
                     }
-                },
-                // The engine has no other steps for policies that only limit.
+                }
+                // The engine has no other steps.
                 _ => return Progress::Waiting,
             };
         }
@@ -148,10 +180,12 @@ impl Gateway {
         if spares { call.spare_upload() } else { call }
     }
 
-    fn submit(&self, parked: Parked, now_us: u64) -> Result<(), Parked> {
-        let deadline_us = parked.deadline_us;
-        let write = |parked: &Parked, tag: &str, out: &mut Vec<u8>| parked.call.write(tag, out);
-        let submitted = self.pipe.borrow_mut().submit(parked, now_us, deadline_us, write);
+    fn submit(&self, parked: Parked, now_us: u64, deadline_us: u64) -> Result<(), Parked> {
+        let bulky = matches!(&parked, Parked::Lease(told) if told.call.is_bulky());
+        let submitted = match bulky {
+            false => self.pipe.borrow_mut().submit(parked, now_us, deadline_us, Parked::write),
+            true => self.pipe.borrow_mut().submit_bulky(parked, now_us, deadline_us, Parked::write),
+        };
         // A refused call still asks for the connection: the tick must come soon enough to open it.
         self.tick_sooner();
         submitted
@@ -192,6 +226,8 @@ impl Gateway {
         let expired = self.pipe.borrow_mut().expire(now_us);
         self.settle(expired);
         self.maintain(now_us);
+        self.keep_leases(now_us);
+        self.wake(now_us);
         self.after_event(now_us);
         self.metrics.flush();
         let tick_us = self.wanted_tick_us();
@@ -263,10 +299,9 @@ impl Gateway {
     fn work_off(&self, now_us: u64) {
         let mut resumed = 0_usize;
         while resumed < RESUMED_AT_ONCE_MAX {
-            let Some((waiter, result)) = self.backlog.borrow_mut().pop_front() else { break };
-            if waiter.request.borrow().is_waiting() {
+            let Some((parked, result)) = self.backlog.borrow_mut().pop_front() else { break };
+            if self.resume(parked, result, now_us) {
                 resumed = resumed.saturating_add(1);
-                self.resume(waiter, result, now_us);
             }
         }
         if resumed > 0 {
@@ -275,11 +310,31 @@ impl Gateway {
         }
     }
 
-    fn resume(&self, waiter: Parked, result: Result<Reply, StoreFailure>, now_us: u64) {
-        let Parked { context_id, request, call, deadline_us } = waiter;
-        let park = |call| Parked { context_id, request: Rc::clone(&request), call, deadline_us };
-        if let Progress::Decided(decision) = self.advance(call.resume(result), now_us, park) {
-            RequestState::decide_later(&request, decision, self, context_id);
+    /// Goes on with what was settled; true when that may have resumed or answered a stream.
+    fn resume(&self, parked: Parked, result: Result<Reply, StoreFailure>, now_us: u64) -> bool {
+        match parked {
+            Parked::Decision(undecided) => self.decide(undecided, result, now_us),
+            Parked::Lease(told) => self.told(*told, result, now_us),
+        }
+    }
+
+    fn decide(&self, undecided: Undecided, result: Result<Reply, StoreFailure>, now_us: u64) -> bool {
+        let Undecided { waiter, call, deadline_us } = undecided;
+        if !waiter.request.borrow().is_waiting() {
+            self.give_back(call, now_us);
+            return false;
+        }
+        let sent_us = deadline_us.saturating_sub(self.config.deadline_us);
+        if let Progress::Decided(decision, _) = self.advance(call.resume(result), now_us, deadline_us, &waiter) {
+            RequestState::decide_later(&waiter, *decision, self, sent_us);
+        }
+        true
+    }
+
+    /// The client went away: what its command may have taken is given back.
+    fn give_back(&self, call: Call, now_us: u64) {
+        if let Some(release) = call.abandon() {
+            self.tell_all([&release], now_us);
         }
     }
 
@@ -308,7 +363,14 @@ impl Gateway {
     }
 
     fn wanted_tick_us(&self) -> u64 {
-        if self.backlog.borrow().is_empty() { self.pipe.borrow().tick_us() } else { BACKLOG_TICK_US }
+        if !self.backlog.borrow().is_empty() {
+            return BACKLOG_TICK_US;
+        }
+        let pipe_us = self.pipe.borrow().tick_us();
+        match self.next_event_us() {
+            None => pipe_us,
+            Some(at_us) => pipe_us.min(at_us.saturating_sub(host::monotonic_us()).max(BACKLOG_TICK_US)),
+        }
     }
 
     fn set_tick(&self, tick_us: u64) {
@@ -324,6 +386,7 @@ impl Gateway {
     }
 
     fn is_idle(&self) -> bool {
-        self.pipe.borrow().unanswered() == 0 && self.backlog.borrow().is_empty()
+        let is_told = self.outbox.borrow().is_empty() && self.live_holdings() == 0;
+        self.pipe.borrow().unanswered() == 0 && self.backlog.borrow().is_empty() && is_told
     }
 }

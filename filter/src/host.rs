@@ -43,6 +43,8 @@ unsafe extern "C" {
         value: *const u8,
         value_size: usize,
     ) -> u32;
+    fn proxy_remove_header_map_value(kind: u32, name: *const u8, name_size: usize) -> u32;
+    fn proxy_get_header_map_pairs(kind: u32, data: *mut *mut u8, size: *mut usize) -> u32;
     fn proxy_get_property(path: *const u8, path_size: usize, data: *mut *mut u8, size: *mut usize) -> u32;
     fn proxy_set_property(path: *const u8, path_size: usize, value: *const u8, value_size: usize) -> u32;
     fn proxy_get_shared_data(
@@ -220,6 +222,55 @@ pub fn swap_shared_data(key: &str, value: &[u8], cas: Option<u32>) -> HostResult
     }
 }
 
+/// Sets a request header, in place of all lines of that name.
+pub fn set_request_header(name: &str, value: &str) -> HostResult<()> {
+    let kind = MapType::HttpRequestHeaders as u32;
+    // SAFETY: the host reads the two strings given.
+    done(unsafe { proxy_replace_header_map_value(kind, name.as_ptr(), name.len(), value.as_ptr(), value.len()) })
+}
+
+/// Takes all lines of a request header out.
+pub fn remove_request_header(name: &str) -> HostResult<()> {
+    let kind = MapType::HttpRequestHeaders as u32;
+    // SAFETY: the host reads the name given.
+    done(unsafe { proxy_remove_header_map_value(kind, name.as_ptr(), name.len()) })
+}
+
+/// All lines of the response's headers, in order; names in lower case.
+pub fn response_headers() -> HostResult<Vec<(String, Vec<u8>)>> {
+    let (mut data, mut size) = (null_mut(), 0);
+    // SAFETY: the host writes a pointer and a size to the addresses given.
+    let status = unsafe { proxy_get_header_map_pairs(MapType::HttpResponseHeaders as u32, &mut data, &mut size) };
+    Ok(parsed(&taken(status, data, size)?.unwrap_or_default()))
+}
+
+/// Reads the wire form of a header map; what does not fit it ends it.
+fn parsed(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let word = |word: &[u8]| word.try_into().map_or(0, |word| u32::from_le_bytes(word) as usize);
+    let Some((count, rest)) = bytes.split_at_checked(4) else { return Vec::new() };
+    let sizes = word(count).checked_mul(8).and_then(|sizes| rest.split_at_checked(sizes));
+    let Some((sizes, mut texts)) = sizes else { return Vec::new() };
+    let mut take = |size: &[u8]| {
+        let (text, rest) = texts.split_at_checked(word(size))?;
+        texts = rest.get(1..)?;
+        Some(text.to_vec())
+    };
+    let mut lines = Vec::new();
+    for pair in sizes.chunks_exact(8) {
+        let Some((name_size, value_size)) = pair.split_at_checked(4) else { break };
+        let (Some(name), Some(value)) = (take(name_size), take(value_size)) else { break };
+        lines.push((String::from_utf8_lossy(&name).into_owned(), value));
+    }
+    lines
+}
+
+/// Lets the paused response of the effective context go on.
+pub fn resume_response() -> HostResult<()> {
+    const RESPONSE: u32 = 1;
+    // SAFETY: passes a number.
+    done(unsafe { proxy_continue_stream(RESPONSE) })
+}
+
 /// Lets the paused request of the effective context go on.
 pub fn resume_request() -> HostResult<()> {
     const REQUEST: u32 = 0;
@@ -239,9 +290,9 @@ pub struct LocalResponse<'a> {
     /// The HTTP status.
     pub status: u32,
     /// The fields; names in lower case.
-    pub headers: &'a [(&'a str, &'a str)],
+    pub headers: &'a [(&'a [u8], &'a [u8])],
     /// The content, or the message of a gRPC status.
-    pub body: &'a str,
+    pub body: &'a [u8],
     /// A gRPC status for gRPC clients.
     pub grpc_status: Option<i32>,
     /// What the access log shows as response code details.
@@ -268,7 +319,7 @@ pub fn send_response(response: &LocalResponse<'_>) -> HostResult<()> {
 }
 
 /// The wire form of a header map: the count, all sizes, then each name and value, ended by NUL.
-fn serialized(headers: &[(&str, &str)]) -> Vec<u8> {
+fn serialized(headers: &[(&[u8], &[u8])]) -> Vec<u8> {
     let word = |number: usize| u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes();
     let mut bytes = word(headers.len()).to_vec();
     for (name, value) in headers {
@@ -276,7 +327,7 @@ fn serialized(headers: &[(&str, &str)]) -> Vec<u8> {
         bytes.extend(word(value.len()));
     }
     for text in headers.iter().flat_map(|(name, value)| [name, value]) {
-        bytes.extend(text.as_bytes());
+        bytes.extend_from_slice(text);
         bytes.push(0);
     }
     bytes

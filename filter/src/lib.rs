@@ -4,11 +4,16 @@
 mod bridge;
 mod frame;
 mod gateway;
+mod holding;
 mod host;
 mod local;
 mod metrics;
+mod outbox;
+mod parked;
 mod request;
+mod response;
 mod root;
+mod timers;
 
 // The macro exports `_initialize`, which the host calls and nobody reads about.
 #[allow(missing_docs)]

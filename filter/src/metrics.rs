@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use lockkeeper_core::decision::{DecidedBy, Outcome, Report};
+use lockkeeper_core::lease::{Act, Word};
 use lockkeeper_core::pipe::PipeCounts;
 use lockkeeper_core::policy::{Policy, PolicySet};
 use lockkeeper_core::store::StoreFailure;
@@ -80,6 +81,11 @@ pub struct Metrics {
     pipe: [Metric; 4],
     local_overflows: Metric,
     local_contentions: Metric,
+    /// By act and word of the store.
+    lease_words: Vec<((Act, Word), Metric)>,
+    lease_lost: Metric,
+    lease_given_up: Metric,
+    lease_left_us: Option<u32>,
     last_log_us: Cell<u64>,
     last_policy_log_us: Cell<u64>,
 }
@@ -132,6 +138,10 @@ impl Metrics {
                 .map(|event| counters.define(&format!("lockkeeper_pipe_events.event.{event}"))),
             local_overflows: counters.define("lockkeeper_local_events.event.overflow"),
             local_contentions: counters.define("lockkeeper_local_events.event.contention"),
+            lease_words: define_lease_words(&counters),
+            lease_lost: counters.define("lockkeeper_lease_events.event.lost"),
+            lease_given_up: counters.define("lockkeeper_lease_events.event.given_up"),
+            lease_left_us: host::define_metric(MetricType::Histogram, "lockkeeper_lease_left_us").ok(),
             last_log_us: Cell::new(0),
             last_policy_log_us: Cell::new(0),
             counters,
@@ -240,6 +250,29 @@ impl Metrics {
         self.local_contentions.add(count);
     }
 
+    /// Counts what the store said of leases.
+    pub fn lease_words(&self, act: Act, words: &[Word]) {
+        for word in words {
+            let metric = self.lease_words.iter().find(|(known, _)| *known == (act, *word));
+            metric.into_iter().for_each(|(_, metric)| metric.add(1));
+        }
+    }
+
+    /// Counts what happened to leases without the store's word.
+    pub fn lease_event(&self, event: LeaseEvent, count: u64) {
+        match event {
+            LeaseEvent::Lost => self.lease_lost.add(count),
+            LeaseEvent::GivenUp => self.lease_given_up.add(count),
+        }
+    }
+
+    /// What was left of a lease when its request ended.
+    pub fn lease_left(&self, left_us: u64) {
+        if let Some(id) = self.lease_left_us {
+            host::record_metric(id, left_us);
+        }
+    }
+
     /// The configuration goes: its breaker counts no more.
     pub fn retire(&self) {
         if self.breaker_is_open.replace(false) {
@@ -247,6 +280,32 @@ impl Metrics {
         }
         self.flush();
     }
+}
+
+/// What happens to leases without the store's word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseEvent {
+    /// Somebody else may hold it, while its request runs.
+    Lost,
+    /// The store was not told of its end in time: the lease lapses.
+    GivenUp,
+}
+
+fn define_lease_words(counters: &Counters) -> Vec<((Act, Word), Metric)> {
+    let acts = [(Act::Renew, "renew"), (Act::Complete, "complete"), (Act::Release, "release")];
+    let words = [
+        (Word::Ok, "ok"),
+        (Word::Lost, "lost"),
+        (Word::Gone, "gone"),
+        (Word::Done, "done"),
+        (Word::Corrupt, "corrupt"),
+    ];
+    let pairs = acts.iter().flat_map(|act| words.iter().map(move |word| (act, word)));
+    pairs
+        .map(|((act, act_name), (word, word_name))| {
+            ((*act, *word), counters.define(&format!("lockkeeper_leases.event.{act_name}.outcome.{word_name}")))
+        })
+        .collect()
 }
 
 fn define_without_policy(policies: &PolicySet, counters: &Counters) -> Vec<(Outcome, Metric)> {
@@ -260,7 +319,7 @@ fn define_without_policy(policies: &PolicySet, counters: &Counters) -> Vec<(Outc
 
 fn define_policy(policy: &Policy, policies: &PolicySet, counters: &Counters) -> PolicyMetrics {
     let blocks = !policy.access.block.is_empty() || !policies.access.block.is_empty();
-    let possible = |outcome, by| possible(outcome, by) && (blocks || !is_block(outcome));
+    let possible = |outcome, by| possible(outcome, by, policy) && (blocks || !is_block(outcome));
 
     let metric = |limit: &str, outcome: &str, by: DecidedBy| counters.decision(&policy.name, limit, outcome, by.word());
     let pairs = Outcome::ALL.iter().flat_map(|outcome| DecidedBy::ALL.iter().map(move |by| (outcome, by)));
@@ -275,8 +334,17 @@ fn define_policy(policy: &Policy, policies: &PolicySet, counters: &Counters) -> 
 }
 
 /// Denials and rejections have their limit; what remains is defined for the policy as a whole.
-fn possible(outcome: Outcome, decided_by: DecidedBy) -> bool {
+fn possible(outcome: Outcome, decided_by: DecidedBy, policy: &Policy) -> bool {
+    let by_records = matches!(decided_by, DecidedBy::Store | DecidedBy::Local);
     match outcome {
+        Outcome::Replayed
+        | Outcome::InFlight
+        | Outcome::Mismatch
+        | Outcome::OutcomeUnknown
+        | Outcome::NotRetained
+        | Outcome::ReplayLimited => policy.idempotency.is_some() && by_records,
+        Outcome::KeyRejected => policy.idempotency.is_some() && decided_by == DecidedBy::Policy,
+        Outcome::Locked => policy.lock.is_some() && by_records,
         Outcome::Allowed => true,
         Outcome::Unavailable => decided_by == DecidedBy::FailureMode,
         Outcome::Blocked | Outcome::Exempt | Outcome::ShadowBlocked => decided_by == DecidedBy::Policy,

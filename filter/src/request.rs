@@ -3,35 +3,49 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use lockkeeper_core::admission::Body;
+use lockkeeper_core::capture::End;
 use lockkeeper_core::completion::Circumstances;
-use lockkeeper_core::decision::{Action as Verdict, Answer, Decision, Header, Report};
+use lockkeeper_core::decision::{Action as Verdict, Answer, Decision, Header, Outcome, Report, UpstreamRequest};
+use lockkeeper_core::engine::{Collected, NeedBody, PREFLIGHT_MARK};
 use lockkeeper_core::host_config::HostConfig;
+use lockkeeper_core::idempotency::outcome::Dispatched;
 use lockkeeper_core::identity::Attribute;
 use lockkeeper_core::rate_limit_fields::is_single_valued;
 use lockkeeper_core::selection::{GatewayRoute, Selection};
 use proxy_wasm::traits::{Context, HttpContext};
-use proxy_wasm::types::Action;
+use proxy_wasm::types::{Action, BufferType};
 
 use crate::gateway::{Gateway, Progress};
 use crate::host::{self, LocalResponse};
+use crate::parked::Waiter;
+use crate::response::HeldResponse;
 
 /// Where a request stands.
 pub enum RequestState {
     /// Its headers have not come yet.
     New,
-    /// It waits for the store.
+    /// Its fingerprint waits for its body, of which so many bytes are held.
+    Body(NeedBody, usize),
+    /// It waits for the store, or for its turn.
     Waiting,
-    /// It was let pass; these fields go on its response.
-    Forwarded {
-        /// The fields of its limits.
-        headers: Vec<Header>,
-        /// Who decided, when the store could not.
-        degraded: Option<&'static str>,
-    },
+    /// It was let pass.
+    Forwarded(Forwarded),
     /// We answered it.
     Answered,
     /// The client is gone.
     Gone,
+}
+
+/// A request on its way through the upstream.
+#[derive(Default)]
+pub struct Forwarded {
+    /// Fields of its limits, for its response.
+    headers: Vec<Header>,
+    /// Who decided, when the store could not.
+    degraded: Option<&'static str>,
+    /// What it holds until it ends.
+    held: Option<HeldResponse>,
 }
 
 impl RequestState {
@@ -40,36 +54,97 @@ impl RequestState {
         matches!(self, RequestState::Waiting)
     }
 
-    /// Carries out a decision that came after the request's own callback had ended.
-    pub fn decide_later(request: &RefCell<RequestState>, decision: Decision, gateway: &Gateway, context_id: u32) {
-        if host::set_effective_context(context_id).is_err() {
-            *request.borrow_mut() = RequestState::Gone;
+    /// Whether its body is still awaited.
+    pub fn needs_body(&self) -> bool {
+        matches!(self, RequestState::Body(..))
+    }
+
+    /// Carries out a decision that came after the request's own callback had ended. What it grants was asked for at `sent_us`.
+    pub fn decide_later(waiter: &Waiter, decision: Decision, gateway: &Gateway, sent_us: u64) {
+        if host::set_effective_context(waiter.context_id).is_err() {
+            *waiter.request.borrow_mut() = RequestState::Gone;
+            give_up(decision, gateway);
             return;
         }
-        if decide(request, decision, gateway) == Action::Continue {
+        if decide(waiter, decision, gateway, sent_us) == Action::Continue {
             // The stream may have ended meanwhile; then there is nothing to resume.
             let _ = host::resume_request();
         }
     }
+
+    /// The record is stored, or is not going to be in time: its response goes on. True when there was one.
+    pub fn respond_later(waiter: &Waiter) -> bool {
+        let is_told = matches!(&*waiter.request.borrow(), RequestState::Forwarded(Forwarded { held: Some(held), .. }) if held.is_told());
+        if !is_told || host::set_effective_context(waiter.context_id).is_err() {
+            return false;
+        }
+        if let RequestState::Forwarded(Forwarded { held: Some(held), .. }) = &mut *waiter.request.borrow_mut() {
+            held.is_over();
+        }
+        let _ = host::resume_response();
+        true
+    }
+
+    /// The body did not come in time.
+    pub fn body_late(waiter: &Waiter, gateway: &Gateway) {
+        let state = std::mem::replace(&mut *waiter.request.borrow_mut(), RequestState::Waiting);
+        let RequestState::Body(need, held) = state else {
+            *waiter.request.borrow_mut() = state;
+            return;
+        };
+        gateway.hold_bytes(held, 0);
+        if let Progress::Decided(decision, sent_us) = gateway.with_body(need, Collected::Failed, waiter) {
+            RequestState::decide_later(waiter, *decision, gateway, sent_us);
+        }
+    }
+}
+
+/// Nobody is there to be let pass: what the decision granted is given back.
+fn give_up(decision: Decision, gateway: &Gateway) {
+    if let Some(lease) = decision.claimed.and_then(|claimed| claimed.lease) {
+        let holding = gateway.hold(lease, 0, host::monotonic_us());
+        gateway.end(&holding, &End::cut(Dispatched::Never), None);
+    }
 }
 
 /// Carries out a decision in the request's own context: records it, and answers if it says so.
-fn decide(request: &RefCell<RequestState>, mut decision: Decision, gateway: &Gateway) -> Action {
+fn decide(waiter: &Waiter, mut decision: Decision, gateway: &Gateway, sent_us: u64) -> Action {
     complete(&mut decision, gateway);
-    let Decision { action, report, .. } = decision;
+    let Decision { action, report, claimed, .. } = decision;
     gateway.metrics().decision(&report);
     record(&report, gateway);
     let degraded = report.decided_by.is_degraded().then(|| report.decided_by.word());
     match action {
         Verdict::Forward { response_headers } => {
-            *request.borrow_mut() = RequestState::Forwarded { headers: response_headers, degraded };
+            let held = claimed.and_then(|claimed| {
+                change(&claimed.upstream);
+                let lease = claimed.lease?;
+                Some(HeldResponse::new(gateway.hold(lease, waiter.context_id, sent_us)))
+            });
+            let forwarded = Forwarded { headers: response_headers, degraded, held };
+            *waiter.request.borrow_mut() = RequestState::Forwarded(forwarded);
             Action::Continue
         }
         Verdict::Answer(answer) => {
-            *request.borrow_mut() = RequestState::Answered;
+            *waiter.request.borrow_mut() = RequestState::Answered;
             send(&answer, gateway.config().degraded_header.as_deref().zip(degraded), &report);
             Action::Pause
         }
+    }
+}
+
+/// Changes the request on its way to the upstream.
+fn change(upstream: &UpstreamRequest) {
+    for name in &upstream.removed {
+        let _ = host::remove_request_header(name);
+    }
+    for (name, value) in &upstream.set {
+        let _ = host::set_request_header(name, value);
+    }
+    if upstream.once {
+        // Envoy's own retries would run a claimed request again behind our back.
+        let _ = host::set_request_header("x-envoy-max-retries", "0");
+        let _ = host::remove_request_header("x-envoy-hedge-on-per-try-timeout");
     }
 }
 
@@ -101,25 +176,23 @@ fn record(report: &Report, gateway: &Gateway) {
 
 fn send(answer: &Answer, degraded: Option<(&str, &str)>, report: &Report) {
     let details = format!("lockkeeper_{}", report.outcome.word());
-    let mut headers: Vec<(&str, &str)> = answer.headers.iter().map(|(name, value)| (&**name, value.as_str())).collect();
-    headers.extend(degraded);
-    let http = LocalResponse {
-        status: u32::from(answer.status),
-        headers: &headers,
-        body: &answer.body,
-        grpc_status: None,
-        details: &details,
-    };
-    let _ = match is_grpc() {
+    let mut headers: Vec<(&[u8], &[u8])> =
+        answer.headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
+    headers.extend(answer.stored_headers.iter().map(|(name, value)| (name.as_bytes(), value.as_slice())));
+    headers.extend(degraded.map(|(name, value)| (name.as_bytes(), value.as_bytes())));
+    let status = u32::from(answer.status);
+    let http = LocalResponse { status, headers: &headers, body: &answer.body, grpc_status: None, details: &details };
+    // A replay is the upstream's own answer, whatever its protocol.
+    let _ = match report.outcome != Outcome::Replayed && is_grpc() {
         false => host::send_response(&http),
         true => {
             // The content type is the protocol's own there.
-            headers.retain(|(name, _)| *name != "content-type");
+            headers.retain(|(name, _)| *name != b"content-type");
             let status = Some(answer.grpc_status as i32);
             host::send_response(&LocalResponse {
                 status: 200,
                 headers: &headers,
-                body: &answer.grpc_message,
+                body: answer.grpc_message.as_bytes(),
                 grpc_status: status,
                 details: &details,
             })
@@ -137,49 +210,153 @@ fn is_grpc() -> bool {
 
 /// The HTTP context of the limiter.
 pub struct Request {
-    context_id: u32,
+    waiter: Waiter,
     gateway: Rc<Gateway>,
-    state: Rc<RefCell<RequestState>>,
 }
 
 impl Request {
     /// A request whose headers have not come yet.
     pub fn new(context_id: u32, gateway: Rc<Gateway>) -> Request {
-        Request { context_id, gateway, state: Rc::new(RefCell::new(RequestState::New)) }
+        let request = Rc::new(RefCell::new(RequestState::New));
+        Request { waiter: Waiter { context_id, request }, gateway }
+    }
+
+    fn goes_on(&self, progress: Progress) -> Action {
+        match progress {
+            Progress::Waiting => Action::Pause,
+            Progress::NeedBody(need) => {
+                *self.waiter.request.borrow_mut() = RequestState::Body(need, 0);
+                self.gateway.await_body(self.waiter.clone());
+                Action::Pause
+            }
+            Progress::Decided(decision, sent_us) => decide(&self.waiter, *decision, &self.gateway, sent_us),
+        }
+    }
+
+    /// Goes on with as much of the body as there is; it is complete when it `ends`.
+    fn collect(&self, bytes: usize, ends: bool) -> Action {
+        let state = std::mem::replace(&mut *self.waiter.request.borrow_mut(), RequestState::Waiting);
+        let RequestState::Body(need, held) = state else {
+            *self.waiter.request.borrow_mut() = state;
+            return Action::Continue;
+        };
+        let has_room = self.gateway.hold_bytes(held, bytes);
+        if has_room && !ends && bytes <= need.bytes_max() {
+            *self.waiter.request.borrow_mut() = RequestState::Body(need, bytes);
+            return Action::Pause;
+        }
+        self.gateway.hold_bytes(if has_room { bytes } else { held }, 0);
+        let body = match bytes {
+            _ if !has_room => Some(Vec::new()),
+            0 => Some(Vec::new()),
+            bytes if bytes > need.bytes_max() => None,
+            bytes => host::buffer(BufferType::HttpRequestBody, 0, bytes).ok(),
+        };
+        let collected = match &body {
+            _ if !has_room => Collected::Failed,
+            Some(body) => Collected::Whole(body),
+            None => Collected::TooLarge,
+        };
+        let progress = self.gateway.with_body(need, collected, &self.waiter);
+        self.goes_on(progress)
+    }
+
+    /// Does something with what the request holds.
+    fn with_held<R>(&self, act: impl FnOnce(&mut HeldResponse) -> R) -> Option<R> {
+        match &mut *self.waiter.request.borrow_mut() {
+            RequestState::Forwarded(Forwarded { held: Some(held), .. }) => Some(act(held)),
+            _ => None,
+        }
     }
 }
 
 impl Context for Request {
     fn on_done(&mut self) -> bool {
-        *self.state.borrow_mut() = RequestState::Gone;
+        if let RequestState::Body(_, held) = &*self.waiter.request.borrow() {
+            self.gateway.hold_bytes(*held, 0);
+        }
+        *self.waiter.request.borrow_mut() = RequestState::Gone;
         true
     }
 }
 
 impl HttpContext for Request {
-    fn on_http_request_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
+    fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
         trap_on_purpose();
         let engine = self.gateway.engine();
+        for name in engine.reserved_headers() {
+            let _ = host::remove_request_header(name);
+        }
         let selection = select(&self.gateway);
         let values: Vec<Option<Vec<u8>>> =
             engine.attributes(&selection).iter().map(|one| look_up(one, &self.gateway)).collect();
-        let step = engine.begin(&selection, &values);
-        *self.state.borrow_mut() = RequestState::Waiting;
-        match self.gateway.begin(step, self.context_id, &self.state) {
-            Progress::Waiting => Action::Pause,
-            Progress::Decided(decision) => decide(&self.state, decision, &self.gateway),
+        let may_hold = engine.may_hold(&selection);
+        let step = match may_hold {
+            false => engine.begin(&selection, &values),
+            true => engine.begin_arrived(&selection, &values, &self.gateway.arrival(true, body_ahead(end_of_stream))),
+        };
+        *self.waiter.request.borrow_mut() = RequestState::Waiting;
+        let progress = self.gateway.begin(step, &self.waiter);
+        self.goes_on(progress)
+    }
+
+    fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
+        if self.waiter.request.borrow().needs_body() {
+            return self.collect(size, end_of_stream);
+        }
+        if self.waiter.request.borrow().is_waiting() {
+            return Action::Pause;
+        }
+        self.with_held(|held| held.request_body(size, end_of_stream));
+        Action::Continue
+    }
+
+    fn on_http_request_trailers(&mut self, _count: usize) -> Action {
+        let held = match &*self.waiter.request.borrow() {
+            RequestState::Body(_, held) => Some(*held),
+            _ => None,
+        };
+        match held {
+            Some(held) => self.collect(held, true),
+            None if self.waiter.request.borrow().is_waiting() => Action::Pause,
+            None => Action::Continue,
         }
     }
 
-    fn on_http_response_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
-        if let RequestState::Forwarded { headers, degraded } = &*self.state.borrow() {
+    fn on_http_response_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
+        if let RequestState::Forwarded(Forwarded { headers, degraded, .. }) = &*self.waiter.request.borrow() {
             add_beside_upstreams(headers);
             if let Some((name, decider)) = self.gateway.config().degraded_header.as_deref().zip(*degraded) {
                 let _ = host::set_response_header(name, decider);
             }
         }
-        Action::Continue
+        let waiter = self.waiter.clone();
+        self.with_held(|held| held.headers(end_of_stream, waiter, &self.gateway)).unwrap_or(Action::Continue)
     }
+
+    fn on_http_response_body(&mut self, size: usize, end_of_stream: bool) -> Action {
+        let waiter = self.waiter.clone();
+        self.with_held(|held| held.body(size, end_of_stream, waiter, &self.gateway)).unwrap_or(Action::Continue)
+    }
+
+    fn on_http_response_trailers(&mut self, _count: usize) -> Action {
+        let waiter = self.waiter.clone();
+        self.with_held(|held| held.trailers(waiter, &self.gateway)).unwrap_or(Action::Continue)
+    }
+
+    fn on_log(&mut self) {
+        self.with_held(|held| held.log(&self.gateway));
+    }
+}
+
+/// What the headers say of the body.
+fn body_ahead(end_of_stream: bool) -> Body {
+    if end_of_stream {
+        return Body::Absent;
+    }
+    let length = host::request_header("content-length").ok().flatten();
+    let length = length.and_then(|length| std::str::from_utf8(&length).ok()?.trim().parse().ok());
+    length.map_or(Body::Unknown, Body::Bytes)
 }
 
 /// Adds fields to the response. Of those that may occur only once, the upstream's own stay and ours are left out.
@@ -196,7 +373,10 @@ fn select(gateway: &Gateway) -> Selection {
     let engine = gateway.engine();
     let needs = engine.line_needs();
     let line = |needed: bool, name: &str| if needed { text(name) } else { String::new() };
-    let (method, authority) = (line(needs.method, ":method"), line(needs.authority, ":authority"));
+    // Asking for a header that is not there costs a fifth of reading one.
+    let is_preflight = || needs.method_of_preflight && matches!(host::request_header(PREFLIGHT_MARK), Ok(Some(_)));
+    let method = line(needs.method || is_preflight(), ":method");
+    let authority = line(needs.authority, ":authority");
     let name = needs.route_name.then(|| property_text("xds\0route_name")).flatten();
     let policy = needs.route_policy.then(|| property_text(ROUTE_POLICY)).flatten();
     let gateway_route = GatewayRoute { name: name.as_deref(), policy: policy.as_deref() };

@@ -103,6 +103,12 @@ impl EnvoyConfig {
         self
     }
 
+    /// Lets the filter read whole bodies before it decides.
+    pub fn reads_bodies(mut self) -> Self {
+        at(self.filter_mut("main"), "/typed_config/config")["allow_on_headers_stop_iteration"] = json!(true);
+        self.host(json!({ "reads_bodies": true }))
+    }
+
     /// Leaves out `redis_proxy`: the tunnel ends as a TCP connection to `store`.
     pub fn straight_to(mut self, store: SocketAddr) -> Self {
         set_endpoint(self.cluster("lockkeeper_redis"), store);

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lockkeeper_core::algorithm::{Charge, State, Verdict, decide};
+use lockkeeper_core::algorithm::{Algorithm, Charge, FixedWindow, State, Verdict, decide};
 use lockkeeper_core::call::Call;
 use lockkeeper_core::completion::Circumstances;
 use lockkeeper_core::decision::{Action, Header};
@@ -11,6 +11,8 @@ use lockkeeper_core::policy::AnswerRules;
 use lockkeeper_core::resp::Reply;
 use lockkeeper_core::store::StoreFailure;
 use serde::Serialize;
+
+use crate::store::SLOT_RETRY_US;
 
 /// Every window begins at this time, so resets are the longest possible.
 const NOW_US: u64 = 0;
@@ -93,12 +95,15 @@ fn admitted_at_once(charge: &Charge<'_>) -> u64 {
 /// Ends the decision as a store would for the request of this number in one instant.
 fn answered(step: Step, number: u64) -> Step {
     let Step::Call(call) = step else { return step };
-    let verdicts = verdicts(&call, number);
-    call.resume(Ok(reply(&verdicts)))
+    let reply = reply(&call, &verdicts(&call, number));
+    call.resume(Ok(reply))
 }
 
 fn verdicts(call: &Call, number: u64) -> Vec<Verdict> {
+    let algorithms: Vec<Algorithm> = call.charges().iter().map(|charge| imagined(charge.algorithm)).collect();
     let charges = call.charges();
+    let charges: Vec<Charge<'_>> =
+        charges.iter().zip(&algorithms).map(|(charge, algorithm)| Charge { algorithm, ..*charge }).collect();
     let mut states = vec![State::Absent; charges.len()];
     for (charge, state) in charges.iter().zip(&mut states) {
         let earlier = number.saturating_sub(1).min(admitted_at_once(charge));
@@ -107,15 +112,38 @@ fn verdicts(call: &Call, number: u64) -> Vec<Verdict> {
             decide(&[all], std::slice::from_mut(state), NOW_US);
         }
     }
-    decide(&charges, &mut states, NOW_US).verdicts
+    let mut verdicts = decide(&charges, &mut states, NOW_US).verdicts;
+    let held = call.charges().into_iter().zip(&mut verdicts).filter(|(charge, _)| charge.algorithm.is_held());
+    held.for_each(|(_, verdict)| verdict.retry_us = verdict.retry_us.min(SLOT_RETRY_US));
+    verdicts
 }
 
-fn reply(verdicts: &[Verdict]) -> Reply {
+/// Who holds slots is known to a store alone. In one instant nobody gives one back, and a window of the lease's length is
+/// the same.
+fn imagined(algorithm: &Algorithm) -> Algorithm {
+    let window = || FixedWindow::new(algorithm.allowance(), algorithm.window_us()).ok();
+    let held = Some(algorithm).filter(|algorithm| algorithm.is_held());
+    held.and_then(|_| window()).map_or_else(|| algorithm.clone(), Algorithm::from)
+}
+
+/// What a store says that keeps no record of the request's claims yet.
+fn reply(call: &Call, verdicts: &[Verdict]) -> Reply {
     let integer = |number: u64| Reply::Integer(i64::try_from(number).unwrap_or(i64::MAX));
-    let numbers = verdicts.iter().flat_map(|verdict| {
+    let text = |text: &str| Reply::BulkString(text.as_bytes().to_vec());
+    let mut elements = vec![text("tag")];
+    let is_denied = call.charges().iter().zip(verdicts).any(|(charge, verdict)| charge.enforce && !verdict.admitted);
+    match is_denied {
+        _ if call.asks().is_empty() => {}
+        true => elements.push(text("denied")),
+        false => {
+            elements.push(text("new"));
+            call.asks().iter().for_each(|_| elements.extend([text("1"), integer(1)]));
+        }
+    }
+    elements.extend(verdicts.iter().flat_map(|verdict| {
         [u64::from(verdict.admitted), verdict.remaining, verdict.reset_us, verdict.retry_us].map(integer)
-    });
-    Reply::Array(std::iter::once(Reply::BulkString(b"tag".to_vec())).chain(numbers).collect())
+    }));
+    Reply::Array(elements)
 }
 
 fn seen(step: Step, rules: &AnswerRules, circumstances: Circumstances<'_>) -> Seen {
@@ -126,7 +154,8 @@ fn seen(step: Step, rules: &AnswerRules, circumstances: Circumstances<'_>) -> Se
     match decision.action {
         Action::Forward { response_headers } => Seen::Forward { outcome, headers: owned(response_headers) },
         Action::Answer(answer) => {
-            Seen::Answer { outcome, status: answer.status, headers: owned(answer.headers), body: answer.body }
+            let body = answer.text().into_owned();
+            Seen::Answer { outcome, status: answer.status, headers: owned(answer.headers), body }
         }
     }
 }

@@ -1,6 +1,7 @@
-//! The four algorithms as pure integer arithmetic on values: the oracle of the store's script and the body of the local
+//! The algorithms as pure integer arithmetic on values: the oracle of the store's script and the body of the local
 //! limiter. Nothing here reads a clock; every product stays below 2^53, so the script computes the very same numbers.
 
+mod concurrency;
 mod decision;
 mod domain;
 mod fixed_window;
@@ -12,6 +13,7 @@ mod state;
 mod text;
 mod token_bucket;
 
+pub use concurrency::{CONCURRENCY_MAX, Concurrency};
 pub use decision::{Charge, Decision, Verdict, decide};
 pub use domain::{AMOUNT_MAX, DomainError, EXACT_MAX, FILL_US_MAX, LOG_LIMIT_MAX, WINDOW_US_MAX, WINDOW_US_MIN};
 pub use fixed_window::{FixedWindow, WindowState};
@@ -25,6 +27,8 @@ pub use token_bucket::{BucketState, TokenBucket};
 /// One limit's rule with its numbers, checked when built: no number here can make a decision inexact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Algorithm {
+    /// Requests at once.
+    Concurrency(Concurrency),
     /// Fixed window, aligned to the epoch.
     FixedWindow(FixedWindow),
     /// Sliding window, exact.
@@ -39,6 +43,7 @@ impl Algorithm {
     /// The most that can be available at once: capacity or limit. A greater cost is never admitted.
     pub fn allowance(&self) -> u64 {
         match self {
+            Self::Concurrency(rule) => rule.limit(),
             Self::FixedWindow(rule) => rule.limit(),
             Self::SlidingWindow(rule) => rule.limit(),
             Self::SlidingWindowCounter(rule) => rule.limit(),
@@ -49,6 +54,7 @@ impl Algorithm {
     /// The name that policy files use.
     pub fn name(&self) -> &'static str {
         match self {
+            Self::Concurrency(_) => "concurrency",
             Self::FixedWindow(_) => "fixed_window",
             Self::SlidingWindow(_) => "sliding_window",
             Self::SlidingWindowCounter(_) => "sliding_window_counter",
@@ -56,9 +62,11 @@ impl Algorithm {
         }
     }
 
-    /// The time in which the whole allowance comes back: the window, or the bucket's time from empty to full, in µs.
+    /// The time in which the whole allowance comes back: the window, the bucket's time from
+    /// empty to full, or the lease of a slot, in µs.
     pub fn window_us(&self) -> u64 {
         match self {
+            Self::Concurrency(rule) => rule.lease_us(),
             Self::FixedWindow(rule) => rule.window_us(),
             Self::SlidingWindow(rule) => rule.window_us(),
             Self::SlidingWindowCounter(rule) => rule.window_us(),
@@ -69,7 +77,7 @@ impl Algorithm {
     /// The smallest step of time this limit knows, in µs. Waits end on a multiple of it.
     pub fn quantum_us(&self) -> u64 {
         match self {
-            Self::FixedWindow(_) | Self::SlidingWindow(_) => 1,
+            Self::Concurrency(_) | Self::FixedWindow(_) | Self::SlidingWindow(_) => 1,
             Self::SlidingWindowCounter(rule) => rule.quantum_us(),
             Self::TokenBucket(rule) => rule.quantum_us(),
         }
@@ -86,6 +94,7 @@ impl Algorithm {
     /// When the refill of a token bucket is not exact any more.
     pub fn scaled(&self, share: Share) -> Result<Self, DomainError> {
         Ok(match self {
+            Self::Concurrency(rule) => Self::Concurrency(rule.scaled(share)),
             Self::FixedWindow(rule) => Self::FixedWindow(rule.scaled(share)),
             Self::SlidingWindow(rule) => Self::SlidingWindow(rule.scaled(share)),
             Self::SlidingWindowCounter(rule) => Self::SlidingWindowCounter(rule.scaled(share)),
@@ -93,14 +102,26 @@ impl Algorithm {
         })
     }
 
+    /// Whether the script is told the request's owner: it then holds a slot until it is released.
+    pub fn is_held(&self) -> bool {
+        matches!(self, Self::Concurrency(_))
+    }
+
     /// The name and the numbers the script is told.
     pub(crate) fn script_fields(&self) -> (&'static str, [u64; 4]) {
         match self {
+            Self::Concurrency(rule) => ("slots", rule.numbers()),
             Self::FixedWindow(rule) => ("window", rule.numbers()),
             Self::SlidingWindow(rule) => ("log", rule.numbers()),
             Self::SlidingWindowCounter(rule) => ("counter", rule.numbers()),
             Self::TokenBucket(rule) => ("bucket", rule.numbers()),
         }
+    }
+}
+
+impl From<Concurrency> for Algorithm {
+    fn from(rule: Concurrency) -> Self {
+        Self::Concurrency(rule)
     }
 }
 

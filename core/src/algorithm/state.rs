@@ -48,6 +48,7 @@ impl State {
 macro_rules! each {
     ($current:expr, $rule:ident, $settled:ident => $body:expr) => {
         match $current {
+            Current::Concurrency($rule, $settled) => $body,
             Current::FixedWindow($rule, $settled) => $body,
             Current::SlidingWindow($rule, $settled) => $body,
             Current::SlidingWindowCounter($rule, $settled) => $body,
@@ -65,6 +66,7 @@ pub(crate) struct Account<'a> {
 
 #[derive(Clone, Debug)]
 enum Current<'a> {
+    Concurrency(&'a super::Concurrency, Settled<()>),
     FixedWindow(&'a super::FixedWindow, Settled<WindowState>),
     SlidingWindow(&'a super::SlidingWindow, Settled<LogState>),
     SlidingWindowCounter(&'a super::SlidingWindowCounter, Settled<CounterState>),
@@ -74,6 +76,7 @@ enum Current<'a> {
 impl<'a> Account<'a> {
     pub fn open(algorithm: &'a Algorithm, stored: &State, now_us: u64) -> Self {
         let current = match algorithm {
+            Algorithm::Concurrency(rule) => Current::Concurrency(rule, rule.settle(None, now_us)),
             Algorithm::FixedWindow(rule) => {
                 let stored = if let State::FixedWindow(state) = stored { Some(state) } else { None };
                 Current::FixedWindow(rule, rule.settle(stored, now_us))
@@ -132,6 +135,7 @@ impl<'a> Account<'a> {
 
     pub fn into_state(self) -> State {
         match self.current {
+            Current::Concurrency(..) => State::Absent,
             Current::FixedWindow(_, settled) => State::FixedWindow(settled.state),
             Current::SlidingWindow(_, settled) => State::SlidingWindow(settled.state),
             Current::SlidingWindowCounter(_, settled) => State::SlidingWindowCounter(settled.state),

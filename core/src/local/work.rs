@@ -192,7 +192,13 @@ struct Place<'s> {
 
 impl<'a> Progress<'a> {
     fn new(asked: &'a LocalCharge<'a>) -> Self {
-        Self { asked, stage: Stage::Unread, verdict: Verdict::default(), overflowed: false, tries: 0 }
+        let charge = asked.charge;
+        let (stage, verdict) = match charge.algorithm.is_held() {
+            // Only the store knows who holds a slot.
+            true => (Stage::Settled, charge.peek(&State::Absent, 0)),
+            false => (Stage::Unread, Verdict::default()),
+        };
+        Self { asked, stage, verdict, overflowed: false, tries: 0 }
     }
 
     fn is_ready(&self) -> bool {

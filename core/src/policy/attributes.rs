@@ -1,17 +1,24 @@
 //! What the host must look up for the requests of a policy, each once.
 
 use super::limit::Scope;
+use super::policies::Demands;
 use super::{Access, Limit};
 use crate::client_address::AddressSource;
-use crate::identity::Attribute;
+use crate::identity::{Attribute, KeyPart};
+
+/// The header that every CORS preflight has, and hardly any other request.
+pub const PREFLIGHT_MARK: &str = "access-control-request-method";
 
 /// The headers that tell a CORS preflight from other OPTIONS requests.
-pub(crate) const PREFLIGHT_HEADERS: [&str; 2] = ["origin", "access-control-request-method"];
+pub(crate) const PREFLIGHT_HEADERS: [&str; 2] = ["origin", PREFLIGHT_MARK];
 
-/// Those of a policy's limits, of its own access lists and of the file's.
-pub(super) fn of_policy(limits: &[Limit], access: &Access, scope: &Scope<'_>) -> Vec<Attribute> {
+/// Those of a policy's limits and claims, of its own access lists and of the file's.
+pub(super) fn of_policy(demands: &Demands, access: &Access, scope: &Scope<'_>) -> Vec<Attribute> {
     let lists = access.attributes().chain(scope.access.attributes());
-    let needed = lists.chain(limits.iter().flat_map(Limit::attributes));
+    let limits = demands.limits.iter().flat_map(Limit::attributes);
+    let idempotency = demands.idempotency.iter().flat_map(|idempotency| idempotency.attributes());
+    let lock = demands.lock.iter().flat_map(|lock| lock.parts()).filter_map(KeyPart::attribute);
+    let needed = lists.chain(limits).chain(idempotency).chain(lock);
     distinct(needed.flat_map(|attribute| scope.source.attributes_for(attribute)))
 }
 

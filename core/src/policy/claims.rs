@@ -1,7 +1,13 @@
 //! What a policy demands of requests that must not run twice: idempotency keys, and locks on resources.
 
-use crate::identity::KeyPart;
+use crate::idempotency::fingerprint;
+use crate::identity::{Attribute, KeyPart};
 use crate::policy::{Limit, MissingKey};
+
+/// Tells which content codings the client of a replay reads.
+pub(crate) const ACCEPT_ENCODING: &str = "accept-encoding";
+/// A digest of the request's body that the client declares (RFC 9530).
+pub(crate) const CONTENT_DIGEST: &str = "content-digest";
 
 /// How requests with an idempotency key are treated.
 #[derive(Clone, Debug)]
@@ -51,6 +57,23 @@ pub struct Idempotency {
     pub problem_base: String,
     /// The start of its store keys, up to the identity.
     pub store_key_prefix: String,
+}
+
+impl Idempotency {
+    /// Every part of a request that it looks at, beside the key and the fingerprint.
+    pub fn parts(&self) -> impl Iterator<Item = &KeyPart> {
+        // Replays are counted by scope; only where there is none does their limit look at something of its own.
+        let own = self.replay_limit.iter().filter(|_| self.scope.is_empty());
+        self.scope.iter().chain(own.flat_map(Limit::parts))
+    }
+
+    /// What the host must look up for it.
+    pub(super) fn attributes(&self) -> impl Iterator<Item = Attribute> {
+        let digest = (self.fingerprint.body == BodyFingerprint::AtCompletion).then_some(CONTENT_DIGEST);
+        let own = [self.header.as_str(), ACCEPT_ENCODING].into_iter().chain(digest);
+        let headers = own.chain(fingerprint::headers(&self.fingerprint)).map(|name| Attribute::Header(name.to_owned()));
+        headers.chain(self.parts().filter_map(KeyPart::attribute))
+    }
 }
 
 /// What makes two requests with one key the same.
@@ -171,4 +194,11 @@ pub struct Lock {
     pub problem_base: String,
     /// The start of its store keys, up to the identity.
     pub store_key_prefix: String,
+}
+
+impl Lock {
+    /// Every part of a request that it looks at.
+    pub fn parts(&self) -> impl Iterator<Item = &KeyPart> {
+        self.key.iter().chain(self.on_missing_key.fallback())
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use super::{FailureMode, Limit, Policy, attributes};
+use super::{FailureMode, Limit, Policy, PolicySet, attributes};
 use crate::policy::error::PolicyErrors;
 use crate::policy::reader::{Members, Place};
 use crate::policy::routes::policy_index;
@@ -70,6 +70,39 @@ impl<'a> PolicyNames<'a> {
     /// The policies that the combinations amount to.
     pub(super) fn combined(self, policies: &[Policy]) -> Vec<Policy> {
         self.combinations.into_inner().into_iter().map(|members| combine(policies, members)).collect()
+    }
+}
+
+/// Notes what policies of one route cannot both have: each request has one idempotency and takes one lock, and each
+/// fencing token its own header. `path` is that of the file.
+pub(super) fn note_clashes(set: &PolicySet, path: &str, errors: &mut PolicyErrors) {
+    for (index, route) in set.routes.all().iter().enumerate() {
+        let Some(members) = set.applied(route.policy).map(|applied| &applied.members) else { continue };
+        let parts = || members.iter().filter_map(|member| set.policies.get(*member));
+        let note = |field: &str, found: &[&Policy], errors: &mut PolicyErrors| {
+            if let [first, second, ..] = found {
+                let found = format!("the policies {} and {}, both with {field}", first.name, second.name);
+                errors.push(&format!("{path}.routes[{index}].policies"), found, format!("one policy with {field}"));
+            }
+        };
+        note("idempotency", &parts().filter(|part| part.idempotency.is_some()).collect::<Vec<_>>(), errors);
+        note("lock", &parts().filter(|part| part.lock.is_some()).collect::<Vec<_>>(), errors);
+    }
+    for applied in set.all_applied() {
+        note_shared_fence(set, applied, path, errors);
+    }
+}
+
+fn note_shared_fence(set: &PolicySet, applied: &Policy, path: &str, errors: &mut PolicyErrors) {
+    let (Some(idempotency), Some(lock)) = (&applied.idempotency, &applied.lock) else { return };
+    let mut members = applied.members.iter().filter_map(|member| set.policies.get(*member));
+    let Some(locking) = members.find(|member| member.lock.is_some()) else { return };
+    // What a policy has by itself is not noted again for the combinations that it is in.
+    let is_its_own = locking.idempotency.is_some() && applied.members.len() > 1;
+    if lock.fence_header == idempotency.fence_header && !is_its_own {
+        let found = format!("{:?}, as for the idempotency of the same requests", lock.fence_header);
+        let expected = "another header, such as \"lock-fencing-token\": each claim has its own token";
+        errors.push(&format!("{path}.policies.{}.lock.fence_header", locking.name), found, expected);
     }
 }
 

@@ -7,7 +7,7 @@ use super::names::read as name;
 use super::numbers::{self, KINDS, Kind, Numbers};
 use super::overrides::{self, Base};
 use super::reader::{Members, Place};
-use super::{Access, Cost, CustomAnswers, Limit, LimitId, key};
+use super::{Access, Cost, CustomAnswers, Grant, Limit, LimitId, MissingKey, key};
 use crate::client_address::AddressSource;
 use crate::identity::{AddressPrefixes, KeyPart, meaning};
 
@@ -67,6 +67,36 @@ pub(super) fn read(
     })
 }
 
+/// What [`own`] needs to know.
+pub(super) struct Own {
+    pub name: String,
+    /// Its name in the store, unique in the file, and its meaning.
+    pub stored_as: (String, String),
+    pub base: Grant,
+    pub key: Vec<KeyPart>,
+    pub on_missing_key: MissingKey,
+    pub enforce: bool,
+}
+
+/// A limit that a policy has beside the list of its limits: each request costs one unit. `id` is its place behind them.
+pub(super) fn own(id: LimitId, own: Own, scope: &Scope<'_>) -> Limit {
+    let enforce = own.enforce && scope.enforce;
+    let (store_name, meaning) = own.stored_as;
+    Limit {
+        id,
+        label: own.name.clone(),
+        name: own.name,
+        script_head: numbers::script_head(&own.base.algorithm, enforce),
+        base: own.base,
+        overrides: Vec::new(),
+        cost: Cost::Fixed(1),
+        enforce,
+        key: own.key,
+        on_missing_key: own.on_missing_key,
+        store_key_prefix: format!("{}:{store_name}:{meaning}:", scope.namespace),
+    }
+}
+
 fn read_cost(object: &Members<'_>, numbers: Option<Numbers>, errors: &mut PolicyErrors) -> Option<Cost> {
     let allowance = numbers.map(Numbers::units);
     object.optional("cost").map_or(Some(Cost::Fixed(1)), |place| cost::read(&place, allowance, errors))
@@ -87,18 +117,23 @@ fn finish(object: &Members<'_>, kind: Option<Kind>, errors: &mut PolicyErrors) {
 
 impl Numbers {
     /// Changes when stored counts would mean something else; capacities and rates may change without.
-    fn meaning(self, key: &[KeyPart], prefixes: AddressPrefixes) -> String {
+    pub(super) fn meaning(self, key: &[KeyPart], prefixes: AddressPrefixes) -> String {
         let algorithm = match self {
             Numbers::TokenBucket { .. } => "token_bucket".to_owned(),
             Numbers::SlidingWindow { window_us, .. } => format!("sliding_window {window_us}"),
             Numbers::SlidingWindowCounter { window_us, .. } => format!("sliding_window_counter {window_us}"),
             Numbers::FixedWindow { window_us, .. } => format!("fixed_window {window_us}"),
         };
-        let mut texts = vec![algorithm];
-        texts.extend(key.iter().map(KeyPart::text));
-        if key.contains(&KeyPart::ClientAddress) {
-            texts.push(format!("/{} /{}", prefixes.ipv4, prefixes.ipv6));
-        }
-        meaning(&texts)
+        meaning_of(algorithm, key, prefixes)
     }
+}
+
+/// Changes when stored counts would be of others.
+pub(super) fn meaning_of(algorithm: String, key: &[KeyPart], prefixes: AddressPrefixes) -> String {
+    let mut texts = vec![algorithm];
+    texts.extend(key.iter().map(KeyPart::text));
+    if key.contains(&KeyPart::ClientAddress) {
+        texts.push(format!("/{} /{}", prefixes.ipv4, prefixes.ipv6));
+    }
+    meaning(&texts)
 }

@@ -1,14 +1,13 @@
 //! From JSON to a [`PolicySet`]: reads every field, notes every fault, and only a file without faults loads.
 
 use super::combine::PolicyNames;
-use super::error::{PolicyErrors, Spot};
-use super::names::{NAME_EXPECTED, is_name, read as name};
-use super::node::{Node, describe_text};
+use super::error::PolicyErrors;
+use super::names::read as name;
+use super::node::Node;
 use super::reader::{Members, Place};
-use super::{CustomAnswers, FailureMode, LimitId, Policy, PolicySet, Preflights, access, answers, attributes};
+use super::{CustomAnswers, PolicySet, Preflights, access, answers, attributes};
 use crate::normalize::PathRules;
-use crate::policy::Limit;
-use crate::policy::{limit, request, routes};
+use crate::policy::{combine, limit, policies as policy_list, request, routes};
 use crate::route::Routes;
 
 /// What the host adds to a policy file.
@@ -68,10 +67,6 @@ const FILE_FIELDS: [&str; 17] = [
     "policy_from_route_metadata",
     "default_policy",
 ];
-const POLICY_FIELDS: [&str; 6] = ["limits", "limits_on_store_failure", "exempt", "block", "denied", "unavailable"];
-/// The most policies in a file and limits in a policy.
-const POLICIES_MAX: usize = 1_000;
-const LIMITS_MAX: usize = 16;
 
 fn read_file(place: &Place<'_>, options: LoadOptions, errors: &mut PolicyErrors) -> Option<PolicySet> {
     let file = place.object(errors, "an object: a policy file")?;
@@ -100,7 +95,7 @@ fn read_file(place: &Place<'_>, options: LoadOptions, errors: &mut PolicyErrors)
     };
     let policies = file.required("policies", errors, "the policies, by name");
     let names = PolicyNames::new(policies.as_ref().and_then(policy_names));
-    let policies = policies.and_then(|place| read_policies(&place, &scope, errors));
+    let policies = policies.and_then(|place| policy_list::read(&place, &scope, errors));
     let context = routes::Context { policies: &names, rules: path_rules.unwrap_or_default() };
     let routes = file.optional("routes").map_or(Some(Vec::new()), |place| routes::read(&place, context, errors));
     let from_metadata = file.optional("policy_from_route_metadata").map_or(Some(false), |place| place.boolean(errors));
@@ -127,6 +122,7 @@ fn read_file(place: &Place<'_>, options: LoadOptions, errors: &mut PolicyErrors)
         preflights: preflights?,
     };
     routes::note_unknown_parameters(&set, file.path(), errors);
+    combine::note_clashes(&set, file.path(), errors);
     Some(set)
 }
 
@@ -142,89 +138,5 @@ fn policy_names<'a>(policies: &Place<'a>) -> Option<Vec<&'a str>> {
     match policies.node {
         Node::Object(members) => Some(members.iter().map(|(name, _)| name.as_str()).collect()),
         _ => None,
-    }
-}
-
-fn read_policies(place: &Place<'_>, scope: &limit::Scope<'_>, errors: &mut PolicyErrors) -> Option<Vec<Policy>> {
-    let object = place.object(errors, "an object: policies by name")?;
-    let members = object.all();
-    if members.len() > POLICIES_MAX {
-        errors.push(object.path(), format!("{} policies", members.len()), format!("at most {POLICIES_MAX}"));
-    }
-    object.finish(errors, &[]);
-    members
-        .into_iter()
-        .enumerate()
-        .map(|(index, (name, place))| read_policy(index, name, &place, scope, errors))
-        .collect::<Vec<_>>()
-        .into_iter()
-        .collect()
-}
-
-fn read_policy(
-    index: usize,
-    name: &str,
-    place: &Place<'_>,
-    scope: &limit::Scope<'_>,
-    errors: &mut PolicyErrors,
-) -> Option<Policy> {
-    if !is_name(name) {
-        errors.push_at(Spot::Name, &place.path, format!("the name {}", describe_text(name)), NAME_EXPECTED);
-    }
-    let object = place.object(errors, "an object: a policy")?;
-    let limits = object
-        .required("limits", errors, "a list of limits")
-        .and_then(|place| read_limits((index, name), &place, scope, errors));
-    let modes = [("local", FailureMode::Local), ("allow", FailureMode::Allow), ("deny", FailureMode::Deny)];
-    let on_failure = object
-        .optional("limits_on_store_failure")
-        .map_or(Some(FailureMode::Local), |place| place.choice(errors, &modes));
-    let access = access::read(&object, errors);
-    let custom = answers::read_custom(&object, scope.custom, errors);
-    object.finish(errors, &POLICY_FIELDS);
-    let (limits, access) = (limits?, access?);
-    let attributes = attributes::of_policy(&limits, &access, scope);
-    Some(Policy {
-        name: name.to_owned(),
-        limits,
-        idempotency: None,
-        lock: None,
-        limits_on_store_failure: on_failure?,
-        preflight_attributes: attributes::with_preflight(&attributes),
-        attributes,
-        access,
-        custom: custom?,
-        members: vec![index],
-    })
-}
-
-fn read_limits(
-    (policy, policy_name): (usize, &str),
-    place: &Place<'_>,
-    scope: &limit::Scope<'_>,
-    errors: &mut PolicyErrors,
-) -> Option<Vec<Limit>> {
-    let places = place.list(errors, "a list of limits")?;
-    if places.is_empty() || places.len() > LIMITS_MAX {
-        place.reject(errors, format!("a list of 1 to {LIMITS_MAX} limits"));
-    }
-    let limits = places.iter().enumerate().map(|(limit, place)| {
-        let id = LimitId { policy, limit };
-        limit::read(policy_name, id, place, scope, errors)
-    });
-    let limits: Option<Vec<Limit>> = limits.collect::<Vec<_>>().into_iter().collect();
-    note_repeated_names(&places, errors);
-    limits
-}
-
-fn note_repeated_names(limits: &[Place<'_>], errors: &mut PolicyErrors) {
-    let names: Vec<Option<&str>> = limits.iter().map(|place| place.node.member("name")?.as_text()).collect();
-    for (index, (name, place)) in names.iter().zip(limits).enumerate() {
-        let Some(name) = name.filter(|_| names.iter().take(index).any(|earlier| earlier == name)) else { continue };
-        errors.push(
-            &format!("{}.name", place.path),
-            format!("{} a second time", describe_text(name)),
-            "a name that no other limit of the policy has",
-        );
     }
 }

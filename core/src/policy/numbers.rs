@@ -7,7 +7,8 @@ use super::node::Node;
 use super::reader::Members;
 use super::units::{Rate, duration_us, is_duration, is_rate, rate};
 use crate::algorithm::{
-    Algorithm, Charge, DomainError, FixedWindow, LOG_LIMIT_MAX, SlidingWindow, SlidingWindowCounter, TokenBucket,
+    Algorithm, Charge, Concurrency, DomainError, FixedWindow, LOG_LIMIT_MAX, SlidingWindow, SlidingWindowCounter,
+    TokenBucket,
 };
 use crate::resp::push_bulk;
 use crate::script;
@@ -147,14 +148,25 @@ pub(super) fn grant(
     None
 }
 
+/// What concurrency grants. No share of it is granted without the store, which alone knows who runs.
+pub(super) fn concurrency_grant(rule: Concurrency) -> Grant {
+    let quota = format!(";q={};qu=\"concurrent-requests\"", rule.limit());
+    let algorithm = Algorithm::Concurrency(rule);
+    Grant { script_numbers: script_numbers(&algorithm), local_algorithm: algorithm.clone(), algorithm, quota }
+}
+
 /// The arguments of a charge before its cost: algorithm and whether it is enforced.
 pub(super) fn script_head(algorithm: &Algorithm, enforce: bool) -> Vec<u8> {
     encoded(algorithm, enforce, 1..1 + script::ARGUMENTS_BEFORE_COST)
 }
 
-/// The arguments of a charge behind its cost.
+/// The arguments of a charge behind its cost, up to the owner if it is held.
 fn script_numbers(algorithm: &Algorithm) -> Vec<u8> {
-    encoded(algorithm, true, 2 + script::ARGUMENTS_BEFORE_COST..1 + script::ARGUMENTS_PER_CHARGE)
+    let end = match algorithm.is_held() {
+        true => 1 + script::ARGUMENTS_BEFORE_OWNER,
+        false => 1 + script::ARGUMENTS_PER_CHARGE,
+    };
+    encoded(algorithm, true, 2 + script::ARGUMENTS_BEFORE_COST..end)
 }
 
 fn encoded(algorithm: &Algorithm, enforce: bool, range: std::ops::Range<usize>) -> Vec<u8> {

@@ -132,6 +132,17 @@ impl<'a> Members<'a> {
         place
     }
 
+    /// What `read` makes of the member of that name, or `default` when it is not there.
+    pub fn or<T>(
+        &self,
+        name: &str,
+        default: T,
+        errors: &mut PolicyErrors,
+        read: impl FnOnce(&Place<'a>, &mut PolicyErrors) -> Option<T>,
+    ) -> Option<T> {
+        self.optional(name).map_or(Some(default), |place| read(&place, errors))
+    }
+
     /// Every member, in the order of the file: for objects whose names are the user's own.
     pub fn all(&self) -> Vec<(&'a str, Place<'a>)> {
         self.members

@@ -68,13 +68,10 @@ fn note_repeated_matches(places: &[Place<'_>], routes: &[Option<Route>], errors:
 /// Notes key parts that name a parameter which no route of their policy has. `path` is that of the file.
 pub(super) fn note_unknown_parameters(policies: &PolicySet, path: &str, errors: &mut PolicyErrors) {
     for (index, policy) in policies.policies.iter().enumerate() {
-        for (position, limit) in policy.limits.iter().enumerate() {
-            let names = limit.parts().filter_map(|part| match part {
-                KeyPart::PathParameter(name) => Some(name),
-                _ => None,
-            });
-            for name in names.filter(|name| !has_parameter(policies, index, name)) {
-                let path = format!("{path}.policies.{}.limits[{position}]", policy.name);
+        for (member, part) in policy.named_parts() {
+            let KeyPart::PathParameter(name) = part else { continue };
+            if !has_parameter(policies, index, name) {
+                let path = format!("{path}.policies.{}.{member}", policy.name);
                 errors.push(&path, format!("\"path:{name}\""), parameters_expected(policies, index, name));
             }
         }

@@ -31,6 +31,22 @@ pub fn duration_us(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<u64> 
     us
 }
 
+/// Reads a duration between `least` and `most`, both as policy files write them, and returns it in microseconds. A least
+/// of `"0ms"` allows none at all.
+pub fn duration_us_between(place: &Place<'_>, least: &str, most: &str, errors: &mut PolicyErrors) -> Option<u64> {
+    let is_none = |text: &str| text.strip_prefix('0').is_some_and(|unit| UNITS.contains(&unit));
+    let bound = |text: &str| parse_duration_us(text).unwrap_or(0);
+    let us = match place.node.as_text() {
+        Some(text) if is_none(text) => 0,
+        _ => duration_us(place, errors)?,
+    };
+    if !(bound(least)..=bound(most)).contains(&us) {
+        place.reject(errors, format!("a duration from {least:?} to {most:?}"));
+        return None;
+    }
+    Some(us)
+}
+
 /// Reads a rate such as `"5/s"`, `"100/1m"` or `"1/12s"`.
 pub fn rate(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Rate> {
     let expected = "a rate of whole tokens per duration, such as \"5/s\", \"100/m\" or \"1/12s\"";

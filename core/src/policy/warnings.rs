@@ -1,5 +1,5 @@
 //! What loads but may not be meant: routes that are never chosen or chosen where another was meant, limits that a client
-//! escapes by leaving something out, policies that nothing uses.
+//! escapes by leaving something out, claims with holes, policies that nothing uses.
 
 use super::{Limit, MissingKey, Policy, PolicySet};
 use crate::identity::KeyPart;
@@ -22,6 +22,8 @@ impl PolicySet {
             let mut warn = |path: String, message: String| warnings.push(Warning { path, message });
             warn_of_escapes(policy, &mut warn);
             self.warn_of_missing_parameters(index, policy, &mut warn);
+            let member = |member: &str| format!("$.policies.{}.{member}", policy.name);
+            self.warn_of_claims(index, policy, &mut |path, message| warn(member(path), message));
             if !self.is_used(index) {
                 let message = "is never used: no route names it and it is not the default_policy";
                 warn(format!("$.policies.{}", policy.name), message.into());
@@ -45,26 +47,18 @@ impl PolicySet {
     }
 
     fn warn_of_missing_parameters(&self, index: usize, policy: &Policy, warn: &mut impl FnMut(String, String)) {
-        for (position, limit) in policy.limits.iter().enumerate() {
-            for name in limit.parts().filter_map(path_parameter) {
-                let path = format!("$.policies.{}.limits[{position}].key", policy.name);
-                let lacks = |route: &Route| {
-                    self.applies(route.policy, index) && !route.path.parameters().any(|known| known == name)
-                };
-                if let Some(route) = self.routes.all().iter().position(lacks) {
-                    warn(path, format!("names path:{name}, which $.routes[{route}] of the same policy does not have"));
-                } else if self.default_policy == Some(index) {
-                    warn(path, format!("names path:{name}, which requests that no route matches do not have"));
-                }
+        for (member, part) in policy.named_parts() {
+            let KeyPart::PathParameter(name) = part else { continue };
+            let path = format!("$.policies.{}.{member}", policy.name);
+            let lacks = |route: &Route| {
+                self.applies(route.policy, index) && !route.path.parameters().any(|known| known == name)
+            };
+            if let Some(route) = self.routes.all().iter().position(lacks) {
+                warn(path, format!("names path:{name}, which $.routes[{route}] of the same policy does not have"));
+            } else if self.default_policy == Some(index) {
+                warn(path, format!("names path:{name}, which requests that no route matches do not have"));
             }
         }
-    }
-}
-
-fn path_parameter(part: &KeyPart) -> Option<&str> {
-    match part {
-        KeyPart::PathParameter(name) => Some(name),
-        _ => None,
     }
 }
 
@@ -73,9 +67,9 @@ fn warn_of_escapes(policy: &Policy, warn: &mut impl FnMut(String, String)) {
     if policy.limits.iter().any(|limit| limit.enforce && escape(limit).is_none()) {
         return;
     }
-    for (position, limit) in policy.limits.iter().enumerate() {
+    for limit in &policy.limits {
         if let Some(part) = escape(limit) {
-            let path = format!("$.policies.{}.limits[{position}].on_missing_key", policy.name);
+            let path = format!("$.policies.{}.{}.on_missing_key", policy.name, limit.member());
             let part = part.text();
             warn(
                 path,
@@ -220,7 +214,7 @@ mod tests {
         let id = policy("p", "path:id", "");
         let routes = r#"{"match": {"path": "/a/{id}"}, "policy": "p"}, {"match": {"path": "/b"}, "policy": "p"}"#;
         let found = warnings(&id, routes, r#", "default_policy": "p""#);
-        let names = "$.policies.p.limits[0].key names path:id, which";
+        let names = "$.policies.p.limits[0] names path:id, which";
         assert_eq!(found, [format!("{names} $.routes[1] of the same policy does not have")]);
         let one = r#"{"match": {"path": "/a/{id}"}, "policy": "p"}"#;
         let found = warnings(&id, one, r#", "default_policy": "p""#);

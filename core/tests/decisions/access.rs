@@ -55,7 +55,7 @@ fn blocked_clients_are_turned_away_by_the_file_or_the_policy() {
             let answer = answer(&decision);
             assert_eq!((answer.status, answer.grpc_status), (403, GrpcStatus::PermissionDenied));
             assert_eq!(header(&answer.headers, "cache-control"), Some("no-store"));
-            let body: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
+            let body: serde_json::Value = serde_json::from_slice(&answer.body).expect("JSON");
             assert_eq!(body, serde_json::json!({"type": "about:blank", "title": "Forbidden", "status": 403}));
         }
         assert_eq!(outcome(&engine, ("GET", "203.0.114.1", &[])), None);
@@ -140,9 +140,10 @@ fn pro_02_only_real_preflights_are_exempt() {
 #[test]
 fn only_what_can_matter_is_looked_up() {
     let plain = file(r#", "preflights": "count""#, "");
-    assert!(!plain.line_needs().method && plain.attributes(&plain.select("OPTIONS", "a", "/")).is_empty());
+    assert!(!plain.line_needs().method && !plain.line_needs().method_of_preflight);
+    assert!(plain.attributes(&plain.select("OPTIONS", "a", "/")).is_empty());
     let engine = file("", "");
-    assert!(engine.line_needs().method);
+    assert!(!engine.line_needs().method && engine.line_needs().method_of_preflight);
     assert_eq!(engine.attributes(&engine.select("POST", "a", "/")), []);
     assert_eq!(engine.attributes(&engine.select("OPTIONS", "a", "/")).len(), PREFLIGHT.len());
     let exempting = file(r#", "preflights": "count""#, r#", "exempt": {"methods": ["POST"]}"#);

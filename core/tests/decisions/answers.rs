@@ -11,7 +11,7 @@ use crate::support::*;
 const SECOND_US: u64 = 1_000_000;
 
 fn body(answer: &Answer) -> Value {
-    serde_json::from_str(&answer.body).expect("a JSON body")
+    serde_json::from_slice(&answer.body).expect("a JSON body")
 }
 
 #[test]

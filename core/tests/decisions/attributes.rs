@@ -45,7 +45,7 @@ fn a_missing_part_is_rejected_and_only_a_header_is_named() {
         assert_eq!((decision.report.policy, decision.report.limit), (Some(0), Some(0)), "{key}");
         assert_eq!((decision.report.outcome, decision.report.decided_by), (Outcome::Rejected, DecidedBy::Policy));
         let answer = answer(&decision);
-        let body: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
+        let body: serde_json::Value = serde_json::from_slice(&answer.body).expect("JSON");
         assert_eq!(body, serde_json::json!({"type": "about:blank", "title": title, "status": 400}), "{key}");
         assert_eq!((answer.status, answer.grpc_status), (400, GrpcStatus::InvalidArgument));
         assert_eq!(answer.grpc_message, title);

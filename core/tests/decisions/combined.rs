@@ -73,7 +73,7 @@ fn limits_of_the_same_name_are_told_apart_by_their_policy() {
     let answer = answer(&decision);
     let expected = r#""global.all";r=0;t=1, "per-ip";r=5;t=1, "login.all";r=0;t=1"#;
     assert_eq!(header(&answer.headers, "ratelimit"), Some(expected));
-    assert!(answer.body.contains(r#"["global.all","login.all"]"#), "{}", answer.body);
+    assert!(answer.text().contains(r#"["global.all","login.all"]"#), "{}", answer.text());
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn the_strictest_failure_mode_holds_for_all() {
     let call = call(deny.begin(&selection, &[Some(b"v".to_vec())]));
     let unavailable = decision(call.resume(Err(StoreFailure::Unknown)));
     assert_eq!((unavailable.report.outcome, unavailable.report.policy), (Outcome::Unavailable, Some(1)));
-    assert!(answer(&unavailable).body.contains(r#"["global.all","per-ip","login.all"]"#));
+    assert!(answer(&unavailable).text().contains(r#"["global.all","per-ip","login.all"]"#));
 }
 
 #[test]

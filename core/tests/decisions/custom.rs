@@ -35,7 +35,7 @@ fn a_denial_has_the_status_body_headers_and_code_of_the_policy_that_is_reported(
         "headers": {"X-Reason": "slow down"}, "grpc_status": "unavailable"}"#;
     let engine = two("", words, "");
     let own = denied(&engine, &[DENIES, ADMITS]);
-    assert_eq!((own.status, own.body.as_str(), own.grpc_status), (503, r#"{"slow":true}"#, GrpcStatus::Unavailable));
+    assert_eq!((own.status, &*own.text(), own.grpc_status), (503, r#"{"slow":true}"#, GrpcStatus::Unavailable));
     let expected = [
         ("content-type", "application/json"),
         ("cache-control", "no-store"),
@@ -56,7 +56,7 @@ fn a_denial_has_the_status_body_headers_and_code_of_the_policy_that_is_reported(
 fn a_status_alone_keeps_the_problem_and_stands_in_it() {
     let answer = denied(&two("", r#", "denied": {"status": 420}"#, ""), &[DENIES, ADMITS]);
     assert_eq!(answer.status, 420);
-    let body: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
+    let body: serde_json::Value = serde_json::from_slice(&answer.body).expect("JSON");
     assert_eq!((&body["status"], &body["violated-policies"]), (&420.into(), &serde_json::json!(["a"])));
 }
 
@@ -67,11 +67,11 @@ fn the_file_words_the_answers_of_policies_that_say_nothing() {
         r#", "denied": {"body": "own"}"#,
         "",
     );
-    assert_eq!(denied(&engine, &[DENIES, ADMITS]).body, "own");
+    assert_eq!(denied(&engine, &[DENIES, ADMITS]).text(), "own");
     let of_file = denied(&engine, &[ADMITS, DENIES]);
-    assert_eq!(of_file.body, "file");
+    assert_eq!(of_file.text(), "file");
     assert_eq!(header(&of_file.headers, "content-type"), Some("text/plain; charset=utf-8"));
     let down = unavailable(&engine);
-    assert_eq!((down.status, down.body.as_str(), down.grpc_status), (500, "down", GrpcStatus::Unavailable));
+    assert_eq!((down.status, &*down.text(), down.grpc_status), (500, "down", GrpcStatus::Unavailable));
     assert_eq!(header(&down.headers, "retry-after"), Some("1"));
 }

@@ -45,6 +45,30 @@ fn each_mode_has_its_wire_shape() {
 }
 
 #[test]
+fn slots_are_told_with_their_unit_and_without_times() {
+    let now = Circumstances { unix_s: 1_700_000_000, ..Circumstances::default() };
+    let slots = r#""concurrency": {"limit": 9, "key": ["method"]}"#;
+    let told = |mode: &str, verdict| {
+        let file = format!(
+            r#"{{"version": 1, "rate_limit_headers": "{mode}", "policies": {{"p": {{{slots}}}}}, "default_policy": "p"}}"#
+        );
+        let engine = engine(&file);
+        complete(&engine, decided(&engine, &[], &[verdict]), now)
+    };
+    for (mode, state) in [("rt", "r=5"), ("aw", "a=5"), ("both", "r=5;a=5")] {
+        let headers = told(mode, ADMITS);
+        assert_eq!(header(&headers, "ratelimit"), Some(&*format!(r#""concurrency";{state}"#)));
+        let quota = r#""concurrency";q=9;qu="concurrent-requests""#;
+        assert_eq!(header(&headers, "ratelimit-policy"), Some(quota), "{mode}");
+    }
+    let denied = (false, 0, 30_000_000, 1_000_000);
+    assert_eq!(header(&told("rt", denied), "retry-after"), Some("1"));
+    for (verdict, reset) in [(ADMITS, "1700000000"), (denied, "1700000001")] {
+        assert_eq!(header(&told("legacy", verdict), "x-ratelimit-reset"), Some(reset));
+    }
+}
+
+#[test]
 fn hdr_01_legacy_fields_tell_one_limit_and_a_unix_time() {
     let engine = mode("legacy");
     let now = Circumstances { unix_s: 1_700_000_000, ..Circumstances::default() };

@@ -1,7 +1,9 @@
 //! Loads policies, begins requests, writes replies.
 
+use lockkeeper_core::admission::Arrival;
 use lockkeeper_core::algorithm::{self, Verdict};
 use lockkeeper_core::call::Call;
+use lockkeeper_core::claim::Owner;
 use lockkeeper_core::decision::{Action, Answer, Decision, Header};
 use lockkeeper_core::engine::{Engine, Step};
 use lockkeeper_core::local::LocalDecision;
@@ -39,7 +41,8 @@ pub fn begin(engine: &Engine, values: &[Option<&[u8]>]) -> Step {
     let selection = engine.select("GET", "api.example.com", "/");
     assert_eq!(engine.attributes(&selection).len(), values.len(), "a value for each attribute");
     let values: Vec<Option<Vec<u8>>> = values.iter().map(|value| value.map(<[u8]>::to_vec)).collect();
-    engine.begin(&selection, &values)
+    let arrival = Arrival { owner: Some(Owner::new([7; 16])), ..Arrival::default() };
+    engine.begin_arrived(&selection, &values, &arrival)
 }
 
 pub fn call(step: Step) -> Call {

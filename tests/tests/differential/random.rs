@@ -1,8 +1,8 @@
 //! Random traces over every algorithm, alone and stacked, with the smallest and the largest numbers that load.
 
 use lockkeeper_core::algorithm::{
-    AMOUNT_MAX, Algorithm, Charge, FixedWindow, LOG_LIMIT_MAX, SlidingWindow, SlidingWindowCounter, State, TokenBucket,
-    WINDOW_US_MAX, WINDOW_US_MIN, decide,
+    AMOUNT_MAX, Algorithm, CONCURRENCY_MAX, Charge, Concurrency, FixedWindow, LOG_LIMIT_MAX, SlidingWindow,
+    SlidingWindowCounter, State, TokenBucket, WINDOW_US_MAX, WINDOW_US_MIN, decide,
 };
 
 use crate::plant::Plant;
@@ -194,6 +194,7 @@ fn renumbered(algorithm: &Algorithm, random: &mut Random) -> Algorithm {
     let changed = random.of(&[allowance.div_ceil(2), allowance * 2, allowance + 1]).min(AMOUNT_MAX);
     let window_us = algorithm.window_us().clamp(WINDOW_US_MIN, WINDOW_US_MAX);
     let simple = match algorithm {
+        Algorithm::Concurrency(_) => Concurrency::new(changed.min(CONCURRENCY_MAX), window_us).map(Into::into),
         Algorithm::FixedWindow(_) => FixedWindow::new(changed, window_us).map(Into::into),
         Algorithm::SlidingWindow(_) => SlidingWindow::new(changed.min(LOG_LIMIT_MAX), window_us).map(Into::into),
         Algorithm::SlidingWindowCounter(_) => SlidingWindowCounter::new(changed, window_us).map(Into::into),

@@ -14,7 +14,8 @@ use crate::markdown::{code_spans, only_code, page, workspace_file};
 const UNKNOWN_EVERYWHERE: &str = r#"{ "?": 0, "host": { "?": 0, "local": { "?": 0 } }, "policy": { "?": 0,
     "client_address": { "?": 0 }, "paths": { "?": 0 }, "cors": { "?": 0 }, "exempt": { "?": 0 }, "denied": { "?": 0 },
     "unavailable": { "?": 0 }, "routes": [{ "?": 0, "match": { "?": 0 } }],
-    "policies": { "p": { "?": 0, "limits": [
+    "policies": { "p": { "?": 0, "concurrency": { "?": 0 }, "lock": { "?": 0 }, "idempotency": { "?": 0, "key_length": { "?": 0 },
+        "fingerprint": { "?": 0 }, "response": { "?": 0 }, "shared_scope": true, "replay_limit": { "?": 0 } }, "limits": [
         { "?": 0, "algorithm": "token_bucket", "capacity": 1, "refill": "1/s", "cost": { "?": 0 }, "overrides": [{ "?": 0 }] }, { "?": 0, "algorithm": "fixed_window" }] } } } }"#;
 
 #[test]
@@ -58,7 +59,8 @@ fn the_redis_user_of_operations_md_may_do_what_the_scripts_do() {
     let operations = page("docs/OPERATIONS.md");
     let rights = operations.text.lines().find(|line| line.starts_with("ACL SETUSER")).expect("a line of rights");
     let granted: BTreeSet<&str> = rights.split(' ').filter_map(|word| word.strip_prefix('+')).collect();
-    for text in [script::DECIDE.text, script::PROBE.text] {
+    let scripts = [script::ADMIT, script::COMPLETE, script::DECIDE, script::PROBE, script::RELEASE, script::RENEW];
+    for text in scripts.map(|script| script.text()) {
         let calls = text.split("call('").skip(1).filter_map(|rest| rest.split('\'').next());
         let missing: Vec<String> =
             calls.map(str::to_lowercase).filter(|call| !granted.contains(call.as_str())).collect();

@@ -13,7 +13,7 @@ use crate::examples::{document, is_json};
 use crate::markdown::{pages, workspace_file};
 
 /// Where in a plugin configuration an unknown field brings out the known ones of an object, and the schema's name of it.
-const OBJECTS: [(&str, &str); 19] = [
+const OBJECTS: [(&str, &str); 26] = [
     (r#"{ "?": 0, "policy": {} }"#, "plugin_configuration"),
     (r#"{ "host": { "?": 0 }, "policy": {} }"#, "host"),
     (r#"{ "host": { "local": { "?": 0 } }, "policy": {} }"#, "host/properties/local"),
@@ -37,6 +37,25 @@ const OBJECTS: [(&str, &str); 19] = [
         r#"{ "policy": { "policies": { "p": { "limits": [ { "algorithm": "fixed_window", "limit": 1, "window": "1s",
         "overrides": [ { "?": 0 } ] } ] } } } }"#,
         "override",
+    ),
+    (r#"{ "policy": { "policies": { "p": { "concurrency": { "?": 0 } } } } }"#, "concurrency"),
+    (r#"{ "policy": { "policies": { "p": { "lock": { "?": 0 } } } } }"#, "lock"),
+    (r#"{ "policy": { "policies": { "p": { "idempotency": { "?": 0 } } } } }"#, "idempotency"),
+    (
+        r#"{ "policy": { "policies": { "p": { "idempotency": { "key_length": { "?": 0 } } } } } }"#,
+        "idempotency/properties/key_length",
+    ),
+    (
+        r#"{ "policy": { "policies": { "p": { "idempotency": { "fingerprint": { "?": 0 } } } } } }"#,
+        "idempotency/properties/fingerprint",
+    ),
+    (
+        r#"{ "policy": { "policies": { "p": { "idempotency": { "response": { "?": 0 } } } } } }"#,
+        "idempotency/properties/response",
+    ),
+    (
+        r#"{ "policy": { "policies": { "p": { "idempotency": { "shared_scope": true, "replay_limit": { "?": 0 } } } } } }"#,
+        "idempotency/properties/replay_limit/oneOf/1",
     ),
     (r#"{ "policy": { "routes": [ { "?": 0 } ] } }"#, "route"),
     (r#"{ "policy": { "routes": [ { "match": { "?": 0 } } ] } }"#, "match"),

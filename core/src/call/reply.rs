@@ -1,0 +1,39 @@
+//! The replies of the scripts that decide: verdicts in rows of integers, and what became of the claims.
+
+use crate::claim::{Admission, Asked};
+use crate::decision::LimitVerdict;
+use crate::engine::Counted;
+use crate::resp::Reply;
+use crate::script;
+
+/// What the store says of a request's claims and limits.
+pub(super) struct ClaimReply {
+    pub admission: Admission,
+    /// What the policy's limits said, where they were asked.
+    pub verdicts: Vec<LimitVerdict>,
+    /// When the limit on replays has room again, where it denies.
+    pub replay_retry_us: u64,
+}
+
+/// The reply of the script that also takes claims; `None` when it has any other shape.
+pub(super) fn claim_reply(reply: &Reply, counted: &[Counted], asked: Asked<'_>) -> Option<ClaimReply> {
+    let Reply::Array(elements) = reply else { return None };
+    let (admission, said) = Admission::parse(elements.get(1..)?, asked)?;
+    let by_limits = matches!(admission, Admission::Granted { is_again: false, .. } | Admission::Denied);
+    let (verdicts, replay_retry_us) = match by_limits {
+        true => (said.into_iter().zip(counted).map(|(verdict, one)| one.verdict(verdict)).collect(), 0),
+        false => (Vec::new(), said.first().map_or(0, |verdict| verdict.retry_us)),
+    };
+    Some(ClaimReply { admission, verdicts, replay_retry_us })
+}
+
+/// The verdicts in the script's reply: the tag, then four integers for each limit.
+pub(super) fn verdicts(reply: &Reply, counted: &[Counted]) -> Option<Vec<LimitVerdict>> {
+    let Reply::Array(elements) = reply else { return None };
+    let verdicts = script::verdicts(elements.get(1..)?)?;
+    if verdicts.len() != counted.len() {
+        return None;
+    }
+    let rows = verdicts.into_iter().zip(counted).map(|(verdict, counted)| counted.verdict(verdict));
+    Some(rows.collect())
+}

@@ -1,0 +1,217 @@
+//! The leases of this worker's requests: renewed by the tick, ended with their requests, told to the store until it
+//! confirms.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use lockkeeper_core::capture::End;
+use lockkeeper_core::engine::Collected;
+use lockkeeper_core::lease::{Act, Lease, LeaseCall, LeaseStep, Word};
+use lockkeeper_core::pipe::Moment;
+use lockkeeper_core::resp::Reply;
+use lockkeeper_core::store::StoreFailure;
+
+use super::{Gateway, Progress};
+use crate::holding::Holding;
+use crate::host;
+use crate::metrics::LeaseEvent;
+use crate::parked::{Parked, Purpose, Told, Waiter};
+use crate::request::RequestState;
+
+/// What the store had in its queue may run long after we gave up on it: it is given back once more after this long.
+const RELEASED_AGAIN_AFTER_US: u64 = 1_000_000;
+/// How long a release is worth repeating when nothing is known of its lease.
+const RELEASE_LASTS_US: u64 = 30_000_000;
+
+impl Gateway {
+    /// Keeps alive what a request was granted by a command that was sent at `sent_us`.
+    pub fn hold(&self, lease: Lease, context_id: u32, sent_us: u64) -> Rc<RefCell<Holding>> {
+        let seen = lease.claims().iter().filter_map(|claim| claim.held.fence).max().unwrap_or(0);
+        self.fence_floor.set(self.fence_floor.get().max(seen));
+        let holding = Rc::new(RefCell::new(Holding::new(lease, context_id, sent_us)));
+        self.holdings.borrow_mut().push(Rc::downgrade(&holding));
+        self.tick_sooner();
+        holding
+    }
+
+    /// Ends a holding. With `response` its stream waits for the record; true when it has to.
+    pub fn end(&self, holding: &Rc<RefCell<Holding>>, end: &End, response: Option<Waiter>) -> bool {
+        let now_us = host::monotonic_us();
+        let (calls, expires_us) = {
+            let mut holding = holding.borrow_mut();
+            self.metrics.lease_left(holding.left_us(now_us));
+            (holding.end(end), now_us.saturating_add(holding.left_us(now_us)))
+        };
+        let mut waits = false;
+        for call in calls {
+            let purpose = match &response {
+                Some(waiter) if call.act() == Act::Complete => Purpose::Response { waiter: waiter.clone(), expires_us },
+                _ => Purpose::Record { expires_us },
+            };
+            let is_awaited = matches!(purpose, Purpose::Response { .. });
+            waits |= self.tell(Told { call, purpose }, now_us) && is_awaited;
+        }
+        self.flush(Moment::Submitted);
+        waits
+    }
+
+    /// Gives back what may be held without anybody's wanting it.
+    pub(super) fn tell_all<'c>(&self, releases: impl IntoIterator<Item = &'c LeaseCall>, now_us: u64) {
+        for call in releases {
+            let expires_us = now_us.saturating_add(RELEASE_LASTS_US);
+            let again_us = now_us.saturating_add(RELEASED_AGAIN_AFTER_US);
+            self.outbox.borrow_mut().push(call.clone(), again_us, expires_us);
+            self.tell(Told { call: call.clone(), purpose: Purpose::Record { expires_us } }, now_us);
+        }
+    }
+
+    /// Sends a command; false when it cannot be sent now and is kept for later.
+    fn tell(&self, told: Told, now_us: u64) -> bool {
+        let deadline_us = now_us.saturating_add(self.config.deadline_us);
+        match self.submit(Parked::Lease(Box::new(told)), now_us, deadline_us) {
+            Ok(()) => true,
+            Err(Parked::Lease(told)) => {
+                let Told { call, purpose } = *told;
+                self.metrics.store_failure(&StoreFailure::NotSent);
+                self.keep(call, &purpose, now_us);
+                false
+            }
+            Err(Parked::Decision(_)) => false,
+        }
+    }
+
+    /// Goes on with the store's answer; true when a response goes on with it.
+    pub(super) fn told(&self, told: Told, result: Result<Reply, StoreFailure>, now_us: u64) -> bool {
+        let Told { call, purpose } = told;
+        let act = call.act();
+        match call.resume(result) {
+            LeaseStep::Call(call) => {
+                self.tell(Told { call, purpose }, now_us);
+                false
+            }
+            LeaseStep::Done(words) => self.confirmed(act, &words, purpose),
+            LeaseStep::Failed(call, _) => self.not_told(call, purpose, now_us),
+        }
+    }
+
+    fn confirmed(&self, act: Act, words: &[Word], purpose: Purpose) -> bool {
+        self.metrics.lease_words(act, words);
+        match purpose {
+            Purpose::Renewal { holding, sent_us } => {
+                let is_lost = holding.borrow_mut().renewed(words, sent_us);
+                if is_lost {
+                    self.lost(&holding);
+                }
+                is_lost
+            }
+            Purpose::Response { waiter, .. } => RequestState::respond_later(&waiter),
+            Purpose::Record { .. } => false,
+        }
+    }
+
+    /// The command may not have been carried out: it is kept, and nobody waits for it any longer. True when a response
+    /// goes on.
+    fn not_told(&self, call: LeaseCall, purpose: Purpose, now_us: u64) -> bool {
+        self.keep(call, &purpose, now_us);
+        match purpose {
+            Purpose::Response { waiter, .. } => RequestState::respond_later(&waiter),
+            Purpose::Renewal { .. } | Purpose::Record { .. } => false,
+        }
+    }
+
+    fn keep(&self, call: LeaseCall, purpose: &Purpose, now_us: u64) {
+        let expires_us = match purpose {
+            // The next renewal says the same.
+            Purpose::Renewal { holding, .. } => return holding.borrow_mut().renewal_failed(now_us),
+            Purpose::Response { expires_us, .. } | Purpose::Record { expires_us } => *expires_us,
+        };
+        if !self.outbox.borrow_mut().retry(call, now_us, expires_us) {
+            self.metrics.lease_event(LeaseEvent::GivenUp, 1);
+        }
+    }
+
+    fn lost(&self, holding: &Rc<RefCell<Holding>>) {
+        self.metrics.lease_event(LeaseEvent::Lost, 1);
+        let holding = holding.borrow();
+        if holding.lease().cancels_when_lost() && host::set_effective_context(holding.context_id()).is_ok() {
+            let _ = host::reset_stream();
+            let _ = host::set_effective_context(self.context_id);
+        }
+    }
+
+    /// Renews what is due, notes what has lapsed, and sends again what was not confirmed.
+    pub(super) fn keep_leases(&self, now_us: u64) {
+        self.holdings.borrow_mut().retain(|one| one.upgrade().is_some_and(|holding| !holding.borrow().is_ended()));
+        let holdings: Vec<_> = self.holdings.borrow().iter().filter_map(std::rc::Weak::upgrade).collect();
+        for holding in holdings {
+            let renewal = holding.borrow_mut().renewal(now_us);
+            if let Some(call) = renewal {
+                let purpose = Purpose::Renewal { holding: Rc::clone(&holding), sent_us: now_us };
+                self.tell(Told { call, purpose }, now_us);
+            }
+            let has_lapsed = holding.borrow_mut().lapsed(now_us);
+            if has_lapsed {
+                self.lost(&holding);
+            }
+        }
+        let (due, given_up) = self.outbox.borrow_mut().due(now_us);
+        self.metrics.lease_event(LeaseEvent::GivenUp, given_up as u64);
+        for (call, expires_us) in due {
+            self.tell(Told { call, purpose: Purpose::Record { expires_us } }, now_us);
+        }
+    }
+
+    /// Goes on with the requests whose time has come.
+    pub(super) fn wake(&self, now_us: u64) {
+        let over = self.timers.borrow_mut().waits_over(now_us);
+        for (wait, waiter) in over {
+            if waiter.request.borrow().is_waiting() {
+                let deadline_us = now_us.saturating_add(self.config.deadline_us);
+                if let Progress::Decided(decision, sent_us) = self.advance(wait.resume(), now_us, deadline_us, &waiter)
+                {
+                    RequestState::decide_later(&waiter, *decision, self, sent_us);
+                }
+            }
+        }
+        let late = self.timers.borrow_mut().bodies_late(now_us);
+        for waiter in late {
+            RequestState::body_late(&waiter, self);
+        }
+        let _ = host::set_effective_context(self.context_id);
+    }
+
+    /// Goes on with a request's body: in its own callback, or later.
+    pub fn with_body(&self, need: lockkeeper_core::engine::NeedBody, body: Collected<'_>, waiter: &Waiter) -> Progress {
+        self.begin(need.resume(body), waiter)
+    }
+
+    /// Gives a request until then to send its body.
+    pub fn await_body(&self, waiter: Waiter) {
+        let at_us = host::monotonic_us().saturating_add(self.config.body_deadline_us);
+        self.timers.borrow_mut().body(at_us, waiter);
+        self.tick_sooner();
+    }
+
+    /// Counts bytes that a request holds while its body comes in; false when there is no room for more.
+    pub fn hold_bytes(&self, before: usize, now: usize) -> bool {
+        let held = self.held_bodies.get().saturating_sub(before).saturating_add(now);
+        let fits = held <= self.config.held_bodies_bytes || now <= before;
+        if fits {
+            self.held_bodies.set(held);
+        }
+        fits
+    }
+
+    /// When the tick must come for leases, waits and bodies.
+    pub(super) fn next_event_us(&self) -> Option<u64> {
+        let holdings = self.holdings.borrow();
+        let leases = holdings.iter().filter_map(|one| one.upgrade()?.borrow().next_event_us()).min();
+        let others = [self.timers.borrow().next_us(), self.outbox.borrow().next_us()];
+        leases.into_iter().chain(others.into_iter().flatten()).min()
+    }
+
+    /// How many requests hold something.
+    pub(super) fn live_holdings(&self) -> usize {
+        self.holdings.borrow().iter().filter(|one| one.strong_count() > 0).count()
+    }
+}

@@ -1,0 +1,4 @@
+//! Idempotency keys through a real Envoy: a request with a key runs once, and its retries get what came of it.
+
+mod replay;
+mod world;
