@@ -6,6 +6,7 @@ mod demo;
 mod test;
 mod tidy;
 mod worker;
+mod worker_demo;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
