@@ -60,7 +60,8 @@ mod tests {
             let selection = engine.select("GET", "example.com", "/");
             let Step::Call(call) = engine.begin(&selection, &[]) else { panic!("no call") };
             let Step::Local(local) = call.resume(Err(StoreFailure::NotSent)) else { panic!("not local") };
-            let Step::Decide(decided) = local.resume(&table.decide(&local, now_us)) else { panic!("not decided") };
+            let decision = table.decide(&local, now_us);
+            let Step::Decide(decided) = local.resume(&decision) else { panic!("not decided") };
             decided.report.outcome
         };
         let standing: Vec<_> = (0..10).map(|_| decide(1_700_000_000_000_000)).collect();
