@@ -1,7 +1,7 @@
 //! What a request asks of the store beside its limits: claims on its idempotency key and on a lock, and who asks.
 
 use crate::answer::{self, KeyProblem};
-use crate::claim::{Ask, ClaimKind, Fingerprint, Owner};
+use crate::claim::{Ask, ClaimKind, Fingerprint, Granted, Owner};
 use crate::decision::Action;
 use crate::engine::Counted;
 use crate::idempotency::fingerprint::{self, BodyHasher, Head};
@@ -53,19 +53,22 @@ pub(crate) struct Asked {
     pub waits: u32,
     /// Whether an earlier command of this request may have been carried out.
     pub may_hold: bool,
+    /// What this instance granted by itself.
+    pub local: Option<Vec<Granted>>,
 }
 
 impl Asked {
     /// A request that asks for slots alone.
     pub fn slots(arrival: &Arrival) -> Asked {
         Asked {
-            owner: arrival.owner.unwrap_or(Owner::new([0; 16])),
+            owner: arrival.owner.unwrap_or(Owner::NONE),
             asks: Vec::new(),
             replay: None,
             accept_encoding: None,
             wait_left_us: 0,
             waits: 0,
             may_hold: false,
+            local: None,
         }
     }
 

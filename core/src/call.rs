@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::admission::{self, Asked};
 use crate::algorithm::{Algorithm, Charge};
 use crate::answer;
-use crate::claim::{self, Ask};
+use crate::claim::{self, Ask, Owner};
 use crate::decision::{DecidedBy, Decision, Outcome};
 use crate::engine::{Collected, Counted, Step};
 use crate::idempotency::fingerprint::BodyHasher;
@@ -111,6 +111,11 @@ impl Call {
     /// The claims that it asks for: that of the idempotency key first.
     pub fn asks(&self) -> &[Ask] {
         self.asked.as_deref().map_or(&[], |asked| &asked.asks)
+    }
+
+    /// Who asks.
+    pub(crate) fn owner(&self) -> Owner {
+        self.asked.as_deref().map_or(Owner::NONE, |asked| asked.owner)
     }
 
     /// The limit on replays with its count, where there is one.

@@ -11,6 +11,7 @@ use crate::decision::{Action, Decision, LimitVerdict, Outcome, Report};
 use crate::hold_limit;
 use crate::identity::{Attribute, KeyPart};
 use crate::local_call::LocalCall;
+use crate::local_claims::LocalClaimCall;
 use crate::policy::{Limit, MissingKey, NoNumber, Policy, PolicySet, Rejection};
 use crate::selection::{GatewayRoute, Selection};
 use crate::store::StoreFailure;
@@ -26,6 +27,8 @@ pub enum Step {
     Call(Call),
     /// Let the instance's own limiter decide for the store, or whether a body may be held; then [`LocalCall::resume`].
     Local(LocalCall),
+    /// Let the instance's own table of claims answer, then [`LocalClaimCall::resume`].
+    LocalClaims(LocalClaimCall),
     /// Collect the request's body, then [`NeedBody::resume`].
     NeedBody(NeedBody),
     /// Wait, then [`Wait::resume`].

@@ -16,6 +16,7 @@ mod combined;
 mod custom;
 mod fields;
 mod limits;
+mod local_claims;
 mod replies;
 mod routing;
 mod support;
