@@ -265,3 +265,24 @@ fn a_host_that_says_it_reads_bodies_and_does_not_is_told_so_and_hangs_nobody() {
     let log = stage.envoy.process().log();
     assert!(log.contains("allow_on_headers_stop_iteration"), "{log}");
 }
+
+#[test]
+fn a_client_may_have_so_many_bodies_held_and_what_is_not_held_is_not_counted() {
+    let stage = Stage::start(json!({ "fingerprint": { "hold_limit": { "capacity": 2, "refill": "1/m" } } }));
+    for key in ["h1", "h2"] {
+        assert_eq!(stage.send(&payment(key, "x")).status, 200);
+    }
+    let limited = stage.send(&payment("h3", "x"));
+    assert_eq!(limited.status, 429, "{limited:?}");
+    assert!(limited.body.contains("idempotency-bodies-limited"), "{limited:?}");
+    assert!(limited.header("retry-after").is_some_and(|seconds| seconds.parse::<u64>().is_ok()), "{limited:?}");
+    // Without a body nothing is held, and without a key neither.
+    let bodiless = http2::send(stage.envoy.address(), &payment("h4", ""), &Upload::default()).expect("an answer");
+    assert_eq!(bodiless.status, 200, "{bodiless:?}");
+    let mut client = RawConnection::open(stage.envoy.address()).expect("Envoy accepts");
+    let empty = client.exchange(&payment_head(&stage, "h5", "content-length: 0")).expect("an answer");
+    assert_eq!(empty.status, 200, "{empty:?}");
+    let plain = lockkeeper_tests::http::Request::new("POST", "/payments").header("authorization", "Bearer a");
+    assert_eq!(stage.send(&plain.body("x")).status, 200);
+    assert_eq!(stage.upstream.count(), 5);
+}
