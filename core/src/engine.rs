@@ -155,9 +155,12 @@ impl Counted {
 impl Engine {
     /// An engine for a loaded policy file.
     pub fn new(policies: PolicySet) -> Engine {
-        let mut reserved_headers: Vec<String> = policies.policies.iter().flat_map(Policy::reserved_headers).collect();
-        reserved_headers.sort_unstable();
-        reserved_headers.dedup();
+        let mut reserved_headers: Vec<String> = Vec::new();
+        for name in policies.policies.iter().flat_map(Policy::reserved_headers) {
+            if !reserved_headers.contains(&name) {
+                reserved_headers.push(name);
+            }
+        }
         Engine { line_needs: LineNeeds::of(&policies), policies: Arc::new(policies), reserved_headers }
     }
 

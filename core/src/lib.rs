@@ -112,6 +112,7 @@ pub mod lease;
 pub mod local;
 pub mod local_call;
 pub mod normalize;
+mod order;
 pub mod parameters;
 pub mod pipe;
 pub mod policy;

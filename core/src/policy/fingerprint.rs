@@ -7,6 +7,7 @@ use super::reader::{Members, Place};
 use super::replay_limit::Stands;
 use super::{BodyFingerprint, FingerprintRules, Limit, OverMax, hold_limit, limit};
 use crate::identity::meaning;
+use crate::order;
 
 /// Changes when the fingerprint of the same request under the same rules does.
 const RECIPE_VERSION: &str = "1";
@@ -53,10 +54,8 @@ fn read_rules(object: &Members<'_>, errors: &mut PolicyErrors) -> Option<Fingerp
 
 /// Reads the headers; their order means nothing, so they get one.
 fn read_headers(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Vec<String>> {
-    let mut names: Vec<String> =
-        read_header_names(place, HEADERS_MAX, errors)?.into_iter().map(|(name, _)| name).collect();
-    names.sort();
-    Some(names)
+    let names = read_header_names(place, HEADERS_MAX, errors)?.into_iter().map(|(name, _)| name);
+    Some(order::sorted(names.collect()))
 }
 
 /// Reads a list of at most `most` header names, each with its place.
