@@ -40,8 +40,10 @@ fn chunks<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     chunks.chain(b"0\r\n\r\n".iter().copied()).collect()
 }
 
+type Change = fn(EnvoyConfig) -> EnvoyConfig;
+
 /// With the flag and without it.
-fn both_kinds() -> [(&'static str, fn(EnvoyConfig) -> EnvoyConfig); 2] {
+fn both_kinds() -> [(&'static str, Change); 2] {
     [("with the flag", |config| config), ("without", EnvoyConfig::without_bodies)]
 }
 

@@ -271,7 +271,7 @@ fn rpl_15_outcomes_are_replayed_and_attempts_are_not() {
             let path = format!("/{status}");
             stage.upstream.answer_whole(&path, &[&format!("HTTP/1.1 {status} X"), "retry-after: 9"], b"x");
             let first = stage.send(&order(&path));
-            let second = stage.send(&order(&path));
+            let second = retried(&stage, &path);
             assert_eq!((first.status, second.status), (*status, *status));
             assert_eq!(is_replay(&second), is_kept, "{status}");
             assert_eq!(second.header("retry-after"), (!is_kept).then_some("9"), "{status}");
