@@ -5,6 +5,7 @@
 pub mod admin;
 pub mod envoy;
 pub mod envoy_config;
+pub mod gated_upstream;
 pub mod http;
 pub mod load;
 pub mod paths;
@@ -23,6 +24,7 @@ pub mod upstream;
 
 pub use envoy::Envoy;
 pub use envoy_config::EnvoyConfig;
+pub use gated_upstream::GatedUpstream;
 pub use redis_server::Redis;
 pub use slow_link::SlowLink;
 pub use step_clock::StepClock;
