@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use lockkeeper_core::admission::Arrival;
-use lockkeeper_core::algorithm::{Algorithm, Charge, Concurrency, State, Verdict};
+use lockkeeper_core::algorithm::{Algorithm, Charge, State, Verdict};
 use lockkeeper_core::claim::Command::Release;
 use lockkeeper_core::claim::{Holdings, Owner};
 use lockkeeper_core::engine::{Engine, Step};
@@ -14,6 +13,8 @@ use serde::Serialize;
 use crate::claims::{self, Claim};
 use crate::request::Request;
 
+/// Slots may come back at any time, so nobody is sent away for longer.
+pub const SLOT_RETRY_US: u64 = 1_000_000;
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Where the store is.
@@ -107,10 +108,7 @@ impl Store {
     /// When the store fails.
     pub fn held(&mut self, engine: &Engine, request: &Request) -> Result<Held> {
         let selection = request.select(engine);
-        // Nothing is claimed, so any owner will do; what is stored under a key does not depend on the body.
-        let arrival = Arrival { owner: Some(Owner::new([0; 16])), ..Arrival::default() };
-        let values = request.values(engine, &selection);
-        let Step::Call(call) = engine.begin_arrived(&selection, &values, &arrival) else {
+        let Step::Call(call) = request.begin(engine, &selection) else {
             return Ok(Held { claims: Vec::new(), levels: Vec::new() });
         };
         let limits = engine.policy(&selection).map_or(&[][..], |policy| &policy.limits);
@@ -120,42 +118,10 @@ impl Store {
         let mut levels = Vec::new();
         for (counted, charge) in call.counted().iter().zip(call.charges()) {
             let name = limits.get(counted.limit).map(|limit| limit.label.clone()).unwrap_or_default();
-            let store_key = counted.store_key.clone();
-            levels.push(match charge.algorithm {
-                Algorithm::Concurrency(rule) => self.slots(name, store_key, rule, now_us)?,
-                _ => level(name, store_key.clone(), &charge, &self.stored(&store_key)?, now_us),
-            });
+            let stored = self.stored(&counted.store_key)?;
+            levels.push(level(name, counted.store_key.clone(), &charge, &stored, now_us));
         }
         Ok(Held { claims, levels })
-    }
-
-    fn slots(&mut self, limit: String, store_key: String, rule: &Concurrency, now_us: u64) -> Result<Level> {
-        let (kind, pttl_ms) = self.kind(&store_key)?;
-        let held: Vec<(String, u64)> = match kind.as_str() {
-            "zset" => {
-                let mut range = redis::cmd("ZRANGE");
-                range.arg(&store_key).arg(0).arg(-1).arg("WITHSCORES");
-                range.query(&mut self.connection).context("ZRANGE")?
-            }
-            _ => Vec::new(),
-        };
-        let live = held.into_iter().filter(|(_, deadline_us)| *deadline_us > now_us);
-        let slots = live.map(|(owner, deadline_us)| Slot {
-            owner: owner.chars().take(claims::OWNER_DIGITS).collect(),
-            lease_left_us: deadline_us.saturating_sub(now_us).min(rule.lease_us()),
-        });
-        let slots: Vec<Slot> = slots.collect();
-        Ok(Level {
-            limit,
-            store_key,
-            allowance: rule.limit(),
-            remaining: rule.limit().saturating_sub(slots.len() as u64),
-            next_refill_us: slots.first().map_or(0, |slot| slot.lease_left_us),
-            retry_us: 0,
-            ttl_ms: u64::try_from(pttl_ms).ok(),
-            never_expires: pttl_ms == -1,
-            slots,
-        })
     }
 
     /// Gives a running claim back, if it is still `owner`'s with the fence that was read.
@@ -220,18 +186,18 @@ impl Store {
         Ok(seconds.saturating_mul(1_000_000).saturating_add(us))
     }
 
-    fn kind(&mut self, key: &str) -> Result<(String, i64)> {
+    fn stored(&mut self, key: &str) -> Result<Stored> {
         let mut asked = Pipeline::new();
         asked.cmd("TYPE").arg(key).cmd("PTTL").arg(key);
-        asked.query(&mut self.connection).context("TYPE and PTTL")
-    }
-
-    fn stored(&mut self, key: &str) -> Result<Stored> {
-        let (kind, pttl_ms) = self.kind(key)?;
+        let (kind, pttl_ms): (String, i64) = asked.query(&mut self.connection).context("TYPE and PTTL")?;
         let texts = match kind.as_str() {
             "string" => texts(redis::cmd("GET").arg(key).query(&mut self.connection).context("GET")?)?,
             "list" => {
                 texts(redis::cmd("LRANGE").arg(key).arg(0).arg(-1).query(&mut self.connection).context("LRANGE")?)?
+            }
+            "zset" => {
+                let mut all = redis::cmd("ZRANGE");
+                texts(all.arg(key).arg(0).arg(-1).arg("WITHSCORES").query(&mut self.connection).context("ZRANGE")?)?
             }
             _ => Vec::new(),
         };
@@ -251,8 +217,11 @@ fn texts(value: Value) -> Result<Vec<String>> {
 
 fn level(limit: String, store_key: String, charge: &Charge<'_>, stored: &Stored, now_us: u64) -> Level {
     let texts: Vec<&str> = stored.texts.iter().map(String::as_str).collect();
-    let state = State::parse(charge.algorithm, &texts);
-    let Verdict { remaining, reset_us, retry_us, .. } = charge.peek(&state, now_us);
+    let slots = if charge.algorithm.is_held() { slots(charge.algorithm, &texts, now_us) } else { Vec::new() };
+    let Verdict { remaining, reset_us, retry_us, .. } = match charge.algorithm.is_held() {
+        true => of_slots(charge.algorithm.allowance(), &slots),
+        false => charge.peek(&State::parse(charge.algorithm, &texts), now_us),
+    };
     Level {
         limit,
         store_key,
@@ -262,6 +231,51 @@ fn level(limit: String, store_key: String, charge: &Charge<'_>, stored: &Stored,
         retry_us,
         ttl_ms: u64::try_from(stored.pttl_ms).ok(),
         never_expires: stored.pttl_ms == -1,
-        slots: Vec::new(),
+        slots,
+    }
+}
+
+/// The slots whose lease has not ended: `texts` are owners, each followed by the time at which it ends. None is held for
+/// longer than a lease from now on.
+fn slots(algorithm: &Algorithm, texts: &[&str], now_us: u64) -> Vec<Slot> {
+    let slot = |pair: &[&str]| {
+        let [owner, end_us] = pair else { return None };
+        let rest_us = (end_us.parse::<f64>().ok()? as u64).checked_sub(now_us).filter(|rest_us| *rest_us > 0)?;
+        let owner = owner.chars().take(claims::OWNER_DIGITS).collect();
+        Some(Slot { owner, lease_left_us: rest_us.min(algorithm.window_us()) })
+    };
+    texts.chunks_exact(2).filter_map(slot).collect()
+}
+
+/// What the store would say of a limit whose slots these are.
+fn of_slots(limit: u64, slots: &[Slot]) -> Verdict {
+    let held = u64::try_from(slots.len()).unwrap_or(u64::MAX);
+    let reset_us = slots.iter().map(|slot| slot.lease_left_us).min().unwrap_or(0);
+    let admitted = held < limit;
+    let retry_us = if admitted { 0 } else { reset_us.min(SLOT_RETRY_US) };
+    Verdict { admitted, remaining: limit.saturating_sub(held), reset_us, retry_us }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockkeeper_core::algorithm::Concurrency;
+
+    #[test]
+    fn slots_count_until_their_lease_ends() {
+        let texts = ["a", "5000000", "b", "1.79e6", "c", "900000"];
+        let held = |limit, texts, now_us| {
+            let algorithm = Algorithm::Concurrency(Concurrency::new(limit, 4_200_000).unwrap());
+            of_slots(limit, &slots(&algorithm, texts, now_us))
+        };
+        let rows = [(800_000, (true, 1, 100_000, 0)), (900_000, (true, 2, 890_000, 0)), (6_000_000, (true, 4, 0, 0))];
+        for (now_us, (admitted, remaining, reset_us, retry_us)) in rows {
+            let expected = Verdict { admitted, remaining, reset_us, retry_us };
+            assert_eq!(held(4, &texts, now_us), expected, "{now_us}");
+        }
+        let full = Verdict { admitted: false, remaining: 0, reset_us: 1_790_000, retry_us: SLOT_RETRY_US };
+        assert_eq!(held(1, &texts[..4], 0), full);
+        let ahead = Verdict { admitted: false, remaining: 0, reset_us: 4_200_000, retry_us: SLOT_RETRY_US };
+        assert_eq!(held(1, &texts[..2], 0), ahead, "the clock stepped back");
     }
 }

@@ -13,9 +13,9 @@ use lockkeeper_core::lease::Lease;
 use lockkeeper_core::policy::PolicySet;
 use lockkeeper_core::policy::load::LoadOptions;
 use lockkeeper_core::resp::Decoder;
-use lockkeeper_core::script::{self, Script};
+use lockkeeper_core::script;
 use lockkeeper_tests::Redis;
-use redis::{Commands, ConnectionLike};
+use redis::Commands;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -47,8 +47,8 @@ struct World {
 impl World {
     fn new() -> World {
         let world = World { redis: Redis::start().unwrap(), directory: Directory::with(&[("policy.json", POLICY)]) };
-        for Script { text, .. } in [script::ADMIT, script::COMPLETE, script::RELEASE] {
-            redis::cmd("SCRIPT").arg("LOAD").arg(text).query::<String>(&mut world.redis.connection()).unwrap();
+        for script in [script::ADMIT, script::COMPLETE, script::RELEASE] {
+            redis::cmd("SCRIPT").arg("LOAD").arg(script.text()).query::<String>(&mut world.redis.connection()).unwrap();
         }
         world
     }
@@ -203,7 +203,6 @@ fn what_something_else_wrote_is_named_and_goes_only_when_it_is_to_be_forgotten()
 fn a_store_that_may_drop_claims_is_warned_of() {
     let world = World::new();
     let mut connection = world.redis.connection();
-    assert!(connection.is_open());
     for (policy, warns) in [("volatile-ttl", true), ("allkeys-lru", true), ("noeviction", false)] {
         redis::cmd("CONFIG").arg("SET").arg("maxmemory-policy").arg(policy).query::<()>(&mut connection).unwrap();
         let run = world.run("inspect", &[]);

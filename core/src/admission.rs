@@ -116,7 +116,7 @@ pub(crate) fn asked(
     if let Some(rules) = policy.idempotency.as_deref().filter(|rules| is_for(&rules.methods, values))
         && let Some((ask, body)) = idempotency_ask(rules, values, arrival)?
     {
-        asked.replay = rules.replay_limit.as_ref().and_then(|limit| replay(limit, rules, values));
+        asked.replay = rules.replay_limit.as_ref().and_then(|limit| replay(limit, values));
         asked.asks.push(ask);
         wanted = body;
     }
@@ -212,12 +212,8 @@ fn declared_digest(values: &Values<'_>) -> Option<String> {
 }
 
 /// Replays and conflicts of one scope are counted together.
-fn replay(limit: &Limit, rules: &Idempotency, values: &Values<'_>) -> Option<Counted> {
-    let mut hasher = IdentityHasher::default();
-    for part in &rules.scope {
-        hasher.push(part, &values.value(part)?);
-    }
-    let store_key = format!("{}{{{}}}", limit.store_key_prefix, hasher.finish().0);
+fn replay(limit: &Limit, values: &Values<'_>) -> Option<Counted> {
+    let store_key = values.store_key(limit).ok()?;
     Some(Counted { limit: 0, override_index: None, cost: 1, store_key })
 }
 

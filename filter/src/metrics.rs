@@ -343,6 +343,7 @@ fn possible(outcome: Outcome, decided_by: DecidedBy, policy: &Policy) -> bool {
         | Outcome::OutcomeUnknown
         | Outcome::NotRetained
         | Outcome::ReplayLimited => policy.idempotency.is_some() && by_records,
+        Outcome::HoldLimited => policy.idempotency.is_some() && decided_by == DecidedBy::Policy,
         Outcome::KeyRejected => {
             (policy.idempotency.is_some() || policy.lock.is_some()) && decided_by == DecidedBy::Policy
         }
