@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::Call;
 use super::reply::ClaimReply;
+use super::{Call, Form};
 use crate::algorithm::{Algorithm, Verdict};
 use crate::answer;
 use crate::claim::{Admission, ClaimKind, Granted, HeldClaim, HeldSlot, Kept};
 use crate::decision::{Action, Claimed, DecidedBy, Decision, Header, LimitVerdict, Outcome, Report, UpstreamRequest};
-use crate::engine::{Step, Wait};
+use crate::engine::{Counted, Step, Wait};
 use crate::lease::{Lease, LeaseCall, LeasedClaim};
 use crate::local_call::LocalCall;
 use crate::policy::{ClaimFailure, FailureMode, Idempotency, LimitId, Policy};
@@ -84,7 +84,16 @@ impl Call {
     /// The command that gives back what this request may hold, if it may hold anything.
     pub fn abandoned(&self) -> Option<LeaseCall> {
         self.asked.as_deref().filter(|asked| asked.may_hold)?;
-        Some(self.lease(&[])?.abandon())
+        Some(self.lease(&[], &[])?.abandon())
+    }
+
+    /// Time after which nothing that the request asked for is certainly its own any more, in microseconds.
+    pub fn lapses_after_us(&self) -> u64 {
+        if self.asked.is_none() {
+            return u64::MAX;
+        }
+        let slots = self.policy().into_iter().flat_map(|policy| self.slots(policy)).map(|(_, lease_us)| lease_us);
+        self.asks().iter().map(|ask| ask.lease_us).chain(slots).min().unwrap_or(u64::MAX)
     }
 
     /// The client went away while the command was on its way.
@@ -117,16 +126,16 @@ impl Call {
         };
         let decision = Decision { reset_in_s, ..Decision::new(action, report) };
         let claimed = match (denying, decided_by) {
-            (None, DecidedBy::Store) => self.claimed(granted),
+            (None, DecidedBy::Store) => self.claimed(granted, verdicts),
             (_, _) => self.unclaimed(denying.is_none()),
         };
         Decision { claimed, ..decision }
     }
 
     /// A request that holds what it asked for.
-    fn claimed(&self, granted: &[Granted]) -> Option<Box<Claimed>> {
+    fn claimed(&self, granted: &[Granted], verdicts: &[LimitVerdict]) -> Option<Box<Claimed>> {
         self.asked.as_deref()?;
-        let (upstream, lease) = (self.protected(granted), self.lease(granted));
+        let (upstream, lease) = (self.protected(granted), self.lease(granted, verdicts));
         Some(Box::new(Claimed { upstream, lease, releases: Vec::new() }))
     }
 
@@ -154,19 +163,24 @@ impl Call {
 
     /// Another request holds it: wait for that to end, if the policy says so, else answer.
     fn busy(mut self, claim: usize, remaining_us: u64) -> Step {
-        if let Some(asked) = self.asked.as_deref_mut().filter(|asked| asked.wait_left_us > 0) {
-            let after_us = asked.next_wait_us();
-            return Step::WaitUntil(Wait { after_us, call: self });
-        }
         let policies = Arc::clone(&self.policies);
         let policy = policies.applied(self.policy);
         let kind = self.asks().get(claim).map(|ask| ask.kind);
         let idempotency = policy.and_then(|policy| policy.idempotency.as_deref());
-        let (outcome, action) = match (kind, idempotency) {
-            (Some(ClaimKind::Idempotency), Some(rules)) => (Outcome::InFlight, answer::in_flight(rules, remaining_us)),
-            _ => (Outcome::Locked, answer::locked(self.problem_base(), remaining_us)),
+        let lock = policy.and_then(|policy| policy.lock.as_deref());
+        let (wait_us, outcome, action) = match (kind, idempotency, lock) {
+            (Some(ClaimKind::Idempotency), Some(rules), _) => {
+                (rules.wait_us, Outcome::InFlight, answer::in_flight(rules, remaining_us))
+            }
+            (Some(ClaimKind::Lock), _, Some(rules)) => {
+                (rules.wait_us, Outcome::Locked, answer::locked(&rules.problem_base, remaining_us))
+            }
+            _ => return self.failed(),
         };
-        self.answered(outcome, action)
+        match self.asked.as_deref_mut().and_then(|asked| asked.next_wait_us(wait_us)) {
+            Some(after_us) => Step::WaitUntil(Wait { after_us, call: Call { form: Form::Cached, ..self } }),
+            None => self.answered(outcome, action),
+        }
     }
 
     /// The store knows the key: answer by what it knows.
@@ -212,8 +226,9 @@ impl Call {
         Report { policy, limit: limit.map(|limit| limit.limit), outcome, decided_by, shadow_denials }
     }
 
-    /// What the request holds when these claims are granted: without grants, what an unanswered command may have taken.
-    fn lease(&self, granted: &[Granted]) -> Option<Lease> {
+    /// What the request holds when these claims are granted and its limits say this: without either, what an unanswered
+    /// command may have taken.
+    fn lease(&self, granted: &[Granted], verdicts: &[LimitVerdict]) -> Option<Lease> {
         let (asked, policy) = (self.asked.as_deref()?, self.policy()?);
         let claims = asked.asks.iter().enumerate().filter_map(|(position, ask)| {
             let rules = match ask.kind {
@@ -232,11 +247,10 @@ impl Call {
             Some(LeasedClaim { kind: ask.kind, held, attempt, rules, fingerprint: ask.fingerprint.clone() })
         });
         let claims: Vec<LeasedClaim> = claims.collect();
-        let slots = self.charges_of(policy).filter_map(|(counted, limit)| {
-            let Algorithm::Concurrency(rule) = &limit.grant(counted.override_index).algorithm else { return None };
-            let lease_us = rule.lease_us();
-            Some(HeldSlot { key: counted.store_key.clone(), lease_us })
-        });
+        // A limit that only measures lets requests pass without a slot.
+        let has_none = |slot: &Counted| verdicts.iter().any(|one| one.limit == slot.limit && !one.verdict.admitted);
+        let slots = self.slots(policy).filter(|(slot, _)| !has_none(slot));
+        let slots = slots.map(|(slot, lease_us)| HeldSlot { key: slot.store_key.clone(), lease_us });
         let slots: Vec<HeldSlot> = slots.collect();
         let holds = !claims.is_empty() || !slots.is_empty();
         holds.then(|| Lease {
@@ -245,6 +259,14 @@ impl Call {
             owner: asked.owner,
             claims,
             slots,
+        })
+    }
+
+    /// The slots that the request asks for.
+    fn slots<'c>(&'c self, policy: &'c Policy) -> impl Iterator<Item = (&'c Counted, u64)> {
+        self.charges_of(policy).filter_map(|(counted, limit)| match &limit.grant(counted.override_index).algorithm {
+            Algorithm::Concurrency(rule) => Some((counted, rule.lease_us())),
+            _ => None,
         })
     }
 
