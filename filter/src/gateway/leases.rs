@@ -42,9 +42,11 @@ impl Gateway {
             (holding.end(end), now_us.saturating_add(holding.left_us(now_us)))
         };
         let mut waits = false;
+        // An outcome, or the release of its key.
+        let awaited = calls.first().map_or(Act::Complete, LeaseCall::act);
         for call in calls {
             let purpose = match &response {
-                Some(waiter) if call.act() == Act::Complete => Purpose::Response { waiter: waiter.clone(), expires_us },
+                Some(waiter) if call.act() == awaited => Purpose::Response { waiter: waiter.clone(), expires_us },
                 _ => Purpose::Record { expires_us },
             };
             let is_awaited = matches!(purpose, Purpose::Response { .. });
