@@ -118,10 +118,12 @@ impl Call {
         self.asked.as_deref().map_or(Owner::NONE, |asked| asked.owner)
     }
 
-    /// The limit on replays with its count, where there is one.
+    /// The limit on replays with its count, where there is one. A request that waits is counted when it comes, and not
+    /// each time that it asks again.
     fn replay(&self) -> Option<(&Counted, &Limit)> {
         let limit = self.policy()?.idempotency.as_deref()?.replay_limit.as_ref()?;
-        Some((self.asked.as_deref()?.replay.as_ref()?, limit))
+        let asked = self.asked.as_deref().filter(|asked| asked.waits == 0)?;
+        Some((asked.replay.as_ref()?, limit))
     }
 
     /// What counts the request, with its limit.

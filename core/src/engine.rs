@@ -10,6 +10,7 @@ use crate::call::Call;
 use crate::decision::{Action, Decision, LimitVerdict, Outcome, Report};
 use crate::hold_limit;
 use crate::identity::{Attribute, KeyPart};
+use crate::lease::LeaseCall;
 use crate::local_call::LocalCall;
 use crate::local_claims::LocalClaimCall;
 use crate::policy::{Limit, MissingKey, NoNumber, Policy, PolicySet, Rejection};
@@ -83,6 +84,11 @@ impl Wait {
     /// Asks the store again.
     pub fn resume(self) -> Step {
         Step::Call(self.call)
+    }
+
+    /// The client went away while it waited: what gives back what the request may hold, if it may hold anything.
+    pub fn abandon(&self) -> Option<LeaseCall> {
+        self.call.abandoned()
     }
 }
 

@@ -81,6 +81,12 @@ impl Lease {
         self.claims.iter().any(|claim| claim.rules.on_lost == OnLeaseLost::Cancel)
     }
 
+    /// Whether these words for a renewal say that a claim is lost. A slot that is gone is no loss to its request: nobody
+    /// waits for it, and the limit counts one too few until it ends.
+    pub fn is_lost_by(&self, words: &[Word]) -> bool {
+        words.iter().take(self.claims.len()).any(|word| *word != Word::Ok)
+    }
+
     /// What is kept of the response, if it holds a record of its outcome.
     pub fn idempotency(&self) -> Option<&Idempotency> {
         self.record()?;

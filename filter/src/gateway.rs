@@ -334,6 +334,9 @@ impl Gateway {
             return false;
         }
         let sent_us = deadline_us.saturating_sub(self.config.deadline_us);
+        // This process stood still: what the reply grants may be another's by now.
+        let has_lapsed = now_us.saturating_sub(sent_us) >= call.lapses_after_us();
+        let result = if has_lapsed { Err(StoreFailure::Unknown) } else { result };
         if let Progress::Decided(decision, _) = self.advance(call.resume(result), now_us, deadline_us, &waiter) {
             RequestState::decide_later(&waiter, *decision, self, sent_us);
         }

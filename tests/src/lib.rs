@@ -5,6 +5,7 @@
 pub mod admin;
 pub mod envoy;
 pub mod envoy_config;
+pub mod gated_upstream;
 pub mod http;
 pub mod http2;
 pub mod load;
@@ -27,6 +28,7 @@ pub mod workerd;
 
 pub use envoy::Envoy;
 pub use envoy_config::EnvoyConfig;
+pub use gated_upstream::GatedUpstream;
 pub use redis_server::Redis;
 pub use rest_front::RestFront;
 pub use scripted_upstream::{Piece, ScriptedUpstream};

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use super::Call;
 use super::reply::ClaimReply;
-use crate::algorithm::Algorithm;
+use super::{Call, Form};
+use crate::algorithm::{Algorithm, Verdict};
 use crate::answer;
 use crate::claim::{Admission, ClaimKind, Granted, HeldClaim, HeldSlot, Kept, Owner};
 use crate::decision::{Action, Claimed, DecidedBy, Decision, Header, LimitVerdict, Outcome, Report, UpstreamRequest};
-use crate::engine::{Step, Wait};
+use crate::engine::{Counted, Step, Wait};
 use crate::lease::{Keeper, Lease, LeaseCall, LeasedClaim};
 use crate::local_call::LocalCall;
 use crate::local_claims::{LocalClaimCall, Taken};
 use crate::policy::{ClaimFailure, FailureMode, Idempotency, LimitId, Policy};
-use crate::rate_limit_fields::{RateLimitFields, fields};
+use crate::rate_limit_fields::{RateLimitFields, fields, fields_of};
 
 impl Call {
     /// The store did not decide.
@@ -117,7 +117,7 @@ impl Call {
     /// the instance granted by itself unless the request passes.
     fn without_store(&self, forwards: bool) -> Option<Box<Claimed>> {
         let local = self.asked.as_deref()?.local.as_deref();
-        let lease = local.and_then(|granted| self.lease(granted, Keeper::Instance));
+        let lease = local.and_then(|granted| self.lease(granted, &[], Keeper::Instance));
         let mut releases: Vec<LeaseCall> = self.abandoned().into_iter().collect();
         let claimed = match (forwards, lease) {
             (true, lease) => {
@@ -135,7 +135,16 @@ impl Call {
     /// The command that gives back what this request may hold, if it may hold anything.
     pub fn abandoned(&self) -> Option<LeaseCall> {
         self.asked.as_deref().filter(|asked| asked.may_hold)?;
-        Some(self.lease(&[], Keeper::Store)?.abandon())
+        Some(self.lease(&[], &[], Keeper::Store)?.abandon())
+    }
+
+    /// Time after which nothing that the request asked for is certainly its own any more, in microseconds.
+    pub fn lapses_after_us(&self) -> u64 {
+        if self.asked.is_none() {
+            return u64::MAX;
+        }
+        let slots = self.policy().into_iter().flat_map(|policy| self.slots(policy)).map(|(_, lease_us)| lease_us);
+        self.asks().iter().map(|ask| ask.lease_us).chain(slots).min().unwrap_or(u64::MAX)
     }
 
     /// The client went away while the command was on its way.
@@ -174,23 +183,24 @@ impl Call {
         };
         let decision = Decision { reset_in_s, ..Decision::new(action, report) };
         let claimed = match (denying, decided_by) {
-            (None, DecidedBy::Store) => self.claimed(granted, keeper),
+            (None, DecidedBy::Store) => self.claimed(granted, verdicts, keeper),
             (_, _) => self.without_store(denying.is_none()),
         };
         Decision { claimed, ..decision }
     }
 
     /// A request that holds what it asked for.
-    fn claimed(&self, granted: &[Granted], keeper: Keeper) -> Option<Box<Claimed>> {
+    fn claimed(&self, granted: &[Granted], verdicts: &[LimitVerdict], keeper: Keeper) -> Option<Box<Claimed>> {
         self.asked.as_deref()?;
-        let (upstream, lease) = (self.protected(granted, keeper), self.lease(granted, keeper));
+        let (upstream, lease) = (self.protected(granted, keeper), self.lease(granted, verdicts, keeper));
         Some(Box::new(Claimed { upstream, lease, releases: Vec::new() }))
     }
 
     /// Goes on with what the store says of the claims.
     pub(super) fn admitted(self, reply: ClaimReply) -> Step {
-        let ClaimReply { admission, verdicts, replay_retry_us } = reply;
-        match admission {
+        let ClaimReply { admission, verdicts, replay } = reply;
+        let told = replay.and_then(|verdict| self.replay_fields(verdict));
+        let step = match admission {
             Admission::Granted { claims, .. } if self.claim_failure() == Some(ClaimFailure::Local) => {
                 Step::LocalClaims(LocalClaimCall::adopt(self, claims, verdicts))
             }
@@ -199,25 +209,40 @@ impl Call {
             }
             Admission::Denied => Step::Decide(self.by_limits(&verdicts, DecidedBy::Store, &[], Keeper::Store)),
             Admission::Busy { claim, remaining_us } => self.busy(claim, remaining_us, DecidedBy::Store),
-            other => self.known(&other, replay_retry_us, DecidedBy::Store),
+            other => self.known(&other, replay.map_or(0, |verdict| verdict.retry_us), DecidedBy::Store),
+        };
+        match told {
+            Some(told) => with_fields(step, told),
+            None => step,
         }
+    }
+
+    /// What the client is told of the limit that answers from records are charged to.
+    fn replay_fields(&self, verdict: Verdict) -> Option<RateLimitFields> {
+        let limit = self.policy()?.idempotency.as_deref()?.replay_limit.as_ref()?;
+        Some(fields_of(self.policies.answers.headers, limit, verdict))
     }
 
     /// Another request holds it: wait for that to end, if the policy says so, else answer.
     fn busy(mut self, claim: usize, remaining_us: u64, decided_by: DecidedBy) -> Step {
-        if let Some(asked) = self.asked.as_deref_mut().filter(|asked| asked.wait_left_us > 0) {
-            let after_us = asked.next_wait_us();
-            return Step::WaitUntil(Wait { after_us, call: self });
-        }
         let policies = Arc::clone(&self.policies);
         let policy = policies.applied(self.policy);
         let kind = self.asks().get(claim).map(|ask| ask.kind);
         let idempotency = policy.and_then(|policy| policy.idempotency.as_deref());
-        let (outcome, action) = match (kind, idempotency) {
-            (Some(ClaimKind::Idempotency), Some(rules)) => (Outcome::InFlight, answer::in_flight(rules, remaining_us)),
-            _ => (Outcome::Locked, answer::locked(self.problem_base(), remaining_us)),
+        let lock = policy.and_then(|policy| policy.lock.as_deref());
+        let (wait_us, outcome, action) = match (kind, idempotency, lock) {
+            (Some(ClaimKind::Idempotency), Some(rules), _) => {
+                (rules.wait_us, Outcome::InFlight, answer::in_flight(rules, remaining_us))
+            }
+            (Some(ClaimKind::Lock), _, Some(rules)) => {
+                (rules.wait_us, Outcome::Locked, answer::locked(&rules.problem_base, remaining_us))
+            }
+            _ => return self.failed(),
         };
-        self.answered(outcome, action, decided_by)
+        match self.asked.as_deref_mut().and_then(|asked| asked.next_wait_us(wait_us)) {
+            Some(after_us) => Step::WaitUntil(Wait { after_us, call: Call { form: Form::Cached, ..self } }),
+            None => self.answered(outcome, action, decided_by),
+        }
     }
 
     /// The key is known: answer by what is known.
@@ -263,8 +288,9 @@ impl Call {
         Report { policy, limit: limit.map(|limit| limit.limit), outcome, decided_by, shadow_denials }
     }
 
-    /// What the request holds when these claims are granted: without grants, what an unanswered command may have taken.
-    fn lease(&self, granted: &[Granted], keeper: Keeper) -> Option<Lease> {
+    /// What the request holds when these claims are granted and its limits say this: without either, what an unanswered
+    /// command may have taken.
+    fn lease(&self, granted: &[Granted], verdicts: &[LimitVerdict], keeper: Keeper) -> Option<Lease> {
         let (asked, policy) = (self.asked.as_deref()?, self.policy()?);
         let claims = asked.asks.iter().enumerate().filter_map(|(position, ask)| {
             let rules = match ask.kind {
@@ -283,13 +309,13 @@ impl Call {
             Some(LeasedClaim { kind: ask.kind, held, attempt, rules, fingerprint: ask.fingerprint.clone() })
         });
         let claims: Vec<LeasedClaim> = claims.collect();
-        let slots = self.charges_of(policy).filter_map(|(counted, limit)| {
-            let Algorithm::Concurrency(rule) = &limit.grant(counted.override_index).algorithm else { return None };
-            let lease_us = rule.lease_us();
-            Some(HeldSlot { key: counted.store_key.clone(), lease_us })
-        });
-        // Only the store knows of slots.
-        let slots: Vec<HeldSlot> = slots.filter(|_| keeper != Keeper::Instance).collect();
+        // A limit that only measures lets requests pass without a slot.
+        let has_none = |slot: &Counted| verdicts.iter().any(|one| one.limit == slot.limit && !one.verdict.admitted);
+        // The table knows of no slots.
+        let in_store = keeper != Keeper::Instance;
+        let slots = self.slots(policy).filter(|(slot, _)| in_store && !has_none(slot));
+        let slots = slots.map(|(slot, lease_us)| HeldSlot { key: slot.store_key.clone(), lease_us });
+        let slots: Vec<HeldSlot> = slots.collect();
         let holds = !claims.is_empty() || !slots.is_empty();
         holds.then(|| Lease {
             policies: Arc::clone(&self.policies),
@@ -298,6 +324,14 @@ impl Call {
             claims,
             slots,
             keeper,
+        })
+    }
+
+    /// The slots that the request asks for.
+    fn slots<'c>(&'c self, policy: &'c Policy) -> impl Iterator<Item = (&'c Counted, u64)> {
+        self.charges_of(policy).filter_map(|(counted, limit)| match &limit.grant(counted.override_index).algorithm {
+            Algorithm::Concurrency(rule) => Some((counted, rule.lease_us())),
+            _ => None,
         })
     }
 
@@ -340,6 +374,17 @@ impl Call {
         let hidden = rules.filter(|rules| !rules.forward_key).map(|rules: &Idempotency| rules.header.clone());
         UpstreamRequest { removed: hidden.into_iter().collect(), ..UpstreamRequest::default() }
     }
+}
+
+/// An answer that tells of a limit, too.
+fn with_fields(mut step: Step, told: RateLimitFields) -> Step {
+    if let Step::Decide(decision) = &mut step
+        && let Action::Answer(answer) = &mut decision.action
+    {
+        answer.headers.extend(told.headers);
+        decision.reset_in_s = told.reset_in_s;
+    }
+    step
 }
 
 /// The limits that deny, and those that only measure but would have denied.

@@ -15,6 +15,7 @@ mod charges;
 mod combined;
 mod custom;
 mod fields;
+mod holdings;
 mod limits;
 mod local_claims;
 mod replies;

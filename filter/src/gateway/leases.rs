@@ -45,9 +45,11 @@ impl Gateway {
             (holding.end(end), now_us.saturating_add(holding.left_us(now_us)))
         };
         let mut waits = false;
+        // An outcome, or the release of its key.
+        let awaited = calls.first().map_or(Act::Complete, LeaseCall::act);
         for call in calls {
             let purpose = match &response {
-                Some(waiter) if call.act() == Act::Complete => Purpose::Response { waiter: waiter.clone(), expires_us },
+                Some(waiter) if call.act() == awaited => Purpose::Response { waiter: waiter.clone(), expires_us },
                 _ => Purpose::Record { expires_us },
             };
             let is_awaited = matches!(purpose, Purpose::Response { .. });
@@ -230,12 +232,13 @@ impl Gateway {
     pub(super) fn wake(&self, now_us: u64) {
         let over = self.timers.borrow_mut().waits_over(now_us);
         for (wait, waiter) in over {
-            if waiter.request.borrow().is_waiting() {
-                let deadline_us = now_us.saturating_add(self.config.deadline_us);
-                if let Progress::Decided(decision, sent_us) = self.advance(wait.resume(), now_us, deadline_us, &waiter)
-                {
-                    RequestState::decide_later(&waiter, *decision, self, sent_us);
-                }
+            if !waiter.request.borrow().is_waiting() {
+                self.tell_all(&wait.abandon(), now_us);
+                continue;
+            }
+            let deadline_us = now_us.saturating_add(self.config.deadline_us);
+            if let Progress::Decided(decision, sent_us) = self.advance(wait.resume(), now_us, deadline_us, &waiter) {
+                RequestState::decide_later(&waiter, *decision, self, sent_us);
             }
         }
         let late = self.timers.borrow_mut().bodies_late(now_us);
