@@ -5,8 +5,10 @@
 pub mod admin;
 pub mod envoy;
 pub mod envoy_config;
+pub mod faulty_store;
 pub mod http;
 pub mod load;
+pub mod origin;
 pub mod paths;
 pub mod poll;
 pub mod ports;
@@ -23,6 +25,8 @@ pub mod upstream;
 
 pub use envoy::Envoy;
 pub use envoy_config::EnvoyConfig;
+pub use faulty_store::FaultyStore;
+pub use origin::Origin;
 pub use redis_server::Redis;
 pub use slow_link::SlowLink;
 pub use step_clock::StepClock;
