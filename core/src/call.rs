@@ -74,12 +74,16 @@ impl Call {
     }
 
     fn write_name(&self, script: Script, out: &mut Vec<u8>) {
-        let (command, name): (&[u8], &str) = match self.form {
-            Form::Cached | Form::CachedAgain => (b"EVALSHA", script.sha1),
-            Form::Whole { .. } => (b"EVAL", script.text),
-        };
-        push_bulk(command, out);
-        push_bulk(name.as_bytes(), out);
+        match self.form {
+            Form::Cached | Form::CachedAgain => {
+                push_bulk(b"EVALSHA", out);
+                push_bulk(script.sha1.as_bytes(), out);
+            }
+            Form::Whole { .. } => {
+                push_bulk(b"EVAL", out);
+                script.push_text(out);
+            }
+        }
     }
 
     fn write_charge(&self, counted: &Counted, limit: &Limit, out: &mut Vec<u8>) {

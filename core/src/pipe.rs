@@ -352,9 +352,8 @@ impl<T> Pipe<T> {
         if !self.breaker.take_probe(now_us) {
             return;
         }
-        let tag = self.next_tag();
-        let arguments: [&[u8]; 5] =
-            [b"EVAL", script::PROBE.text.as_bytes(), b"1", self.config.probe_key.as_bytes(), tag.as_bytes()];
+        let (tag, text) = (self.next_tag(), script::PROBE.text());
+        let arguments: [&[u8]; 5] = [b"EVAL", text.as_bytes(), b"1", self.config.probe_key.as_bytes(), tag.as_bytes()];
         let mut bytes = Vec::new();
         encode_command(&arguments, &mut bytes);
         let deadline_us = now_us.saturating_add(self.config.probe_deadline_us);

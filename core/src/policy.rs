@@ -11,6 +11,7 @@ mod concurrency;
 mod cost;
 pub mod error;
 mod fingerprint;
+mod hold_limit;
 mod idempotency;
 mod key;
 mod limit;

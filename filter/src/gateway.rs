@@ -1,5 +1,6 @@
 //! One worker's gateway to the store: drives the core's pipe and steps with the host's streams, clock and shared data.
 
+mod bodies;
 mod leases;
 
 use std::cell::{Cell, RefCell};
@@ -55,6 +56,8 @@ pub struct Gateway {
     holdings: RefCell<Vec<Weak<RefCell<Holding>>>>,
     outbox: RefCell<Outbox>,
     held_bodies: Cell<usize>,
+    /// Whether bodies come to this filter, once that is known.
+    bodies_come: Cell<Option<bool>>,
     fence_floor: Cell<u64>,
     local: LocalTable,
     metrics: Metrics,
@@ -100,6 +103,7 @@ impl Gateway {
             holdings: RefCell::default(),
             outbox: RefCell::default(),
             held_bodies: Cell::new(0),
+            bodies_come: Cell::new(None),
             fence_floor: Cell::new(0),
             retired: Cell::new(false),
         }

@@ -109,6 +109,12 @@ impl EnvoyConfig {
         self.host(json!({ "reads_bodies": true }))
     }
 
+    /// Takes [`EnvoyConfig::reads_bodies`] back.
+    pub fn without_bodies(mut self) -> Self {
+        at(self.filter_mut("main"), "/typed_config/config")["allow_on_headers_stop_iteration"] = json!(false);
+        self.host(json!({ "reads_bodies": false }))
+    }
+
     /// Leaves out `redis_proxy`: the tunnel ends as a TCP connection to `store`.
     pub fn straight_to(mut self, store: SocketAddr) -> Self {
         set_endpoint(self.cluster("lockkeeper_redis"), store);

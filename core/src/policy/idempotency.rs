@@ -50,13 +50,13 @@ pub(super) fn read(
     let methods = object.or("methods", vec!["POST".to_owned(), "PATCH".to_owned()], errors, read_changing_methods);
     let key_bytes = object.or("key_length", (1, 255), errors, read_key_length);
     let scope_parts = read_scope(&object, errors);
-    let fingerprint = fingerprint::read(&object, errors);
+    let stands = Stands { policy, id, scope: scope_parts.as_deref().unwrap_or_default() };
+    let fingerprint = fingerprint::read(&object, &stands, scope, errors);
     let claim = claim::read(&object, errors);
     let longest_us = claim.as_ref().map_or(0, |claim| claim.lease.max_lease_us);
     let retention_us =
         object.or("retention", DAY_US, errors, |place, errors| read_retention(place, longest_us, errors));
     let on_unknown = read_on_unknown(&object, errors);
-    let stands = Stands { policy, id, scope: scope_parts.as_deref().unwrap_or_default() };
     let replay_limit = replay_limit::read(&object, &stands, scope, errors);
     let responds = [("after_store", Respond::AfterStore), ("at_once", Respond::AtOnce)];
     let respond = object.or("respond", Respond::AfterStore, errors, |place, errors| place.choice(errors, &responds));
@@ -68,13 +68,15 @@ pub(super) fn read(
     let mismatch_status = read_status(&object, "mismatch_status", &[422, 409, 400], errors);
     object.finish(errors, &[&FIELDS[..], &claim::FIELDS[..]].concat());
     let claim = claim?;
+    let (fingerprint, hold_limit) = fingerprint?;
     let found = Idempotency {
         header: header?,
         required: required?,
         methods: methods?,
         key_bytes: key_bytes?,
         scope: scope_parts?,
-        fingerprint: fingerprint?,
+        fingerprint,
+        hold_limit,
         lease: claim.lease,
         retention_us: retention_us?,
         on_unknown: on_unknown?,

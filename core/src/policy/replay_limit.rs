@@ -24,16 +24,7 @@ pub(super) fn read(
     errors: &mut PolicyErrors,
 ) -> Option<Option<Limit>> {
     let default = Numbers::TokenBucket { capacity: 20, refill: Rate { tokens: 5, period_us: 1_000_000 } };
-    let numbers = match object.optional("replay_limit") {
-        None => default,
-        Some(place) if *place.node == Node::Bool(false) => return Some(None),
-        Some(place) => {
-            let object = place.object(errors, "an object with capacity and refill, or false for none")?;
-            let numbers = numbers::read(Kind::TokenBucket, &object, errors);
-            object.finish(errors, Kind::TokenBucket.fields());
-            numbers?
-        }
-    };
+    let Some(numbers) = read_bucket(object, "replay_limit", default, errors)? else { return Some(None) };
     // Nobody's replays use up those of others where all clients share one scope.
     let (key, on_missing_key) = match stands.scope {
         [] => (vec![KeyPart::ClientAddress], MissingKey::Fallback(KeyPart::Constant("all".to_owned()))),
@@ -50,4 +41,21 @@ pub(super) fn read(
         enforce: true,
     };
     Some(Some(limit::own(stands.id, own, scope)))
+}
+
+/// Reads the numbers of a token bucket; the inner `None` when there is to be none.
+pub(super) fn read_bucket(
+    object: &Members<'_>,
+    field: &str,
+    default: Numbers,
+    errors: &mut PolicyErrors,
+) -> Option<Option<Numbers>> {
+    let Some(place) = object.optional(field) else { return Some(Some(default)) };
+    if *place.node == Node::Bool(false) {
+        return Some(None);
+    }
+    let object = place.object(errors, "an object with capacity and refill, or false for none")?;
+    let numbers = numbers::read(Kind::TokenBucket, &object, errors);
+    object.finish(errors, Kind::TokenBucket.fields());
+    numbers.map(Some)
 }

@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use lockkeeper_core::capture::End;
-use lockkeeper_core::engine::Collected;
 use lockkeeper_core::lease::{Act, Lease, LeaseCall, LeaseStep, Word};
 use lockkeeper_core::pipe::Moment;
 use lockkeeper_core::resp::Reply;
@@ -178,28 +177,6 @@ impl Gateway {
             RequestState::body_late(&waiter, self);
         }
         let _ = host::set_effective_context(self.context_id);
-    }
-
-    /// Goes on with a request's body: in its own callback, or later.
-    pub fn with_body(&self, need: lockkeeper_core::engine::NeedBody, body: Collected<'_>, waiter: &Waiter) -> Progress {
-        self.begin(need.resume(body), waiter)
-    }
-
-    /// Gives a request until then to send its body.
-    pub fn await_body(&self, waiter: Waiter) {
-        let at_us = host::monotonic_us().saturating_add(self.config.body_deadline_us);
-        self.timers.borrow_mut().body(at_us, waiter);
-        self.tick_sooner();
-    }
-
-    /// Counts bytes that a request holds while its body comes in; false when there is no room for more.
-    pub fn hold_bytes(&self, before: usize, now: usize) -> bool {
-        let held = self.held_bodies.get().saturating_sub(before).saturating_add(now);
-        let fits = held <= self.config.held_bodies_bytes || now <= before;
-        if fits {
-            self.held_bodies.set(held);
-        }
-        fits
     }
 
     /// When the tick must come for leases, waits and bodies.

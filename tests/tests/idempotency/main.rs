@@ -1,4 +1,6 @@
 //! Idempotency keys through a real Envoy: a request with a key runs once, and its retries get what came of it.
 
+mod bodies;
 mod replay;
+mod stage;
 mod world;
