@@ -3,8 +3,8 @@
 mod claims;
 
 pub use claims::{
-    KeyProblem, body_not_held, hold_limited, in_flight, key_problem, key_reused, locked, not_retained, of_kept, outcome_unknown,
-    replay_limited, store_unavailable,
+    KeyProblem, body_not_held, hold_limited, in_flight, key_problem, key_reused, locked, not_retained, of_kept,
+    outcome_unknown, replay_limited, store_unavailable,
 };
 use serde_json::{Map, Value};
 

@@ -343,9 +343,7 @@ fn possible(outcome: Outcome, decided_by: DecidedBy, policy: &Policy) -> bool {
         | Outcome::OutcomeUnknown
         | Outcome::NotRetained
         | Outcome::ReplayLimited => policy.idempotency.is_some() && by_records,
-        Outcome::KeyRejected | Outcome::HoldLimited => {
-            policy.idempotency.is_some() && decided_by == DecidedBy::Policy
-        }
+        Outcome::KeyRejected | Outcome::HoldLimited => policy.idempotency.is_some() && decided_by == DecidedBy::Policy,
         Outcome::Locked => policy.lock.is_some() && by_records,
         Outcome::Allowed => true,
         Outcome::Unavailable => decided_by == DecidedBy::FailureMode,

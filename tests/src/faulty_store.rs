@@ -38,7 +38,7 @@ pub struct FaultyStore {
 
 struct Shared {
     redis: SocketAddr,
-    faults: Mutex<HashMap<&'static str, Fault>>,
+    faults: Mutex<HashMap<&'static str, (Fault, u64)>>,
     counts: Mutex<HashMap<String, u64>>,
 }
 
@@ -58,7 +58,16 @@ impl FaultyStore {
 
     /// Lets the commands of a script fail from now on.
     pub fn fail(&self, script: Script, fault: Fault) {
-        self.shared.faults.lock().expect("no holder panics").insert(script.sha1, fault);
+        self.fail_times(script, fault, u64::MAX);
+    }
+
+    /// Lets the next command of a script fail; one that Redis does not know by its SHA-1 does not count.
+    pub fn fail_once(&self, script: Script, fault: Fault) {
+        self.fail_times(script, fault, 1);
+    }
+
+    fn fail_times(&self, script: Script, fault: Fault, times: u64) {
+        self.shared.faults.lock().expect("no holder panics").insert(script.sha1, (fault, times));
     }
 
     /// Lets nothing fail any more.
@@ -69,7 +78,12 @@ impl FaultyStore {
     /// How often a script was asked for, by its SHA-1 or its text.
     pub fn count(&self, script: Script) -> u64 {
         let counts = self.shared.counts.lock().expect("no holder panics");
-        [script.sha1, script.text].iter().filter_map(|name| counts.get(*name)).sum()
+        [script.sha1, &script.text()].iter().filter_map(|name| counts.get(*name)).sum()
+    }
+
+    /// Counts from nothing again.
+    pub fn forget_counts(&self) {
+        self.shared.counts.lock().expect("no holder panics").clear();
     }
 
     /// Closes all connections; new ones are accepted.
@@ -83,15 +97,25 @@ impl Shared {
         let script = command.arguments.get(1).filter(|_| command.is_script());
         let script = script.map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default();
         *self.counts.lock().expect("no holder panics").entry(script.clone()).or_default() += 1;
-        let faults = self.faults.lock().expect("no holder panics");
         // The text of a script is asked for only after its SHA-1.
-        let fault = faults.get(script.as_str()).or_else(|| faults.get(text_of(&script)?)).cloned();
-        drop(faults);
+        let sha1 = text_of(&script).map_or(script, str::to_owned);
+        let fault = self.faults.lock().expect("no holder panics").get(sha1.as_str()).map(|(fault, _)| fault.clone());
+        let acts = self.perform_with(command, fault.as_ref());
+        let is_unknown = matches!(acts.as_slice(), [Act::Send(reply)] if reply.starts_with(b"-NOSCRIPT"));
+        let mut faults = self.faults.lock().expect("no holder panics");
+        if let Some((_, times)) = faults.get_mut(sha1.as_str()).filter(|_| !is_unknown) {
+            *times = times.saturating_sub(1);
+        }
+        faults.retain(|_, (_, times)| *times > 0);
+        acts
+    }
+
+    fn perform_with(&self, command: &Command, fault: Option<&Fault>) -> Vec<Act> {
         match fault {
             Some(Fault::Refused(error)) => return vec![Act::Send(format!("-{error}\r\n").into_bytes())],
-            Some(Fault::Garbled(bytes)) => return vec![Act::Send(bytes)],
+            Some(Fault::Garbled(bytes)) => return vec![Act::Send(bytes.clone())],
             Some(Fault::Ignored) => return Vec::new(),
-            Some(Fault::Slow(time)) => std::thread::sleep(time),
+            Some(Fault::Slow(time)) => std::thread::sleep(*time),
             _ => {}
         }
         let reply = self.reply(command);
@@ -100,7 +124,7 @@ impl Shared {
             _ if reply.starts_with(b"-NOSCRIPT") => vec![Act::Send(reply)],
             Some(Fault::Unanswered) => Vec::new(),
             Some(Fault::ReplyLost) => vec![Act::Close],
-            Some(Fault::Late(time)) => vec![Act::Wait(time), Act::Send(reply)],
+            Some(Fault::Late(time)) => vec![Act::Wait(*time), Act::Send(reply)],
             _ => vec![Act::Send(reply)],
         }
     }
@@ -115,7 +139,7 @@ impl Shared {
 fn text_of(text: &str) -> Option<&'static str> {
     use lockkeeper_core::script::{ADMIT, COMPLETE, DECIDE, PROBE, RELEASE, RENEW};
     let known = [ADMIT, COMPLETE, DECIDE, PROBE, RELEASE, RENEW];
-    known.iter().find(|script| script.text == text).map(|script| script.sha1)
+    known.iter().find(|script| script.text() == text).map(|script| script.sha1)
 }
 
 fn exchange(mut stream: &TcpStream, arguments: &[Vec<u8>]) -> std::io::Result<Vec<u8>> {

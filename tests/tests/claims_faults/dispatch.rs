@@ -1,53 +1,16 @@
-//! What the end of a request means for its claim: given back when the upstream certainly never saw it, unknown when it may have
-//! (`End`: reference §4.5 E3–E7; case IDM-03). Each test is a row of what Envoy reports in each of these cases.
+//! What the end of a request means for its claim (reference §4.5; case IDM-03): given back when the upstream certainly never saw it,
+//! unknown when it may have. The rows are what Envoy reports in each of these cases, each a route of one Envoy.
 
-use crate::world::{World, await_counted, pay, payment, payment_bytes, told};
-use lockkeeper_tests::http::Request;
-use lockkeeper_tests::origin::{self, Act};
+use crate::world::{LEASE, World, payment, payment_bytes, told};
+use lockkeeper_tests::origin::{self, Act, Arrived};
 use lockkeeper_tests::raw::RawConnection;
-use lockkeeper_tests::{Envoy, EnvoyConfig};
+use lockkeeper_tests::{Envoy, poll, ports};
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::time::Duration;
-
-const ROUTE: &str = "/route_config/virtual_hosts/0/routes/0/route";
-
-fn route(config: &mut EnvoyConfig) -> &mut Value {
-    config.connection_manager().pointer_mut(ROUTE).expect("the shipped file has a route")
-}
-
-/// The first answer has that status, the claim is given back, and its attempt counts as none.
-fn assert_released(world: &World, envoy: &Envoy, status: u16) {
-    let answer = pay(envoy, "k");
-    assert_eq!(answer.status, status, "{answer:?}");
-    assert_eq!(answer.header("idempotency-outcome"), None, "{answer:?}");
-    world.await_state(None);
-    let mut connection = world.redis.connection();
-    let keys: Vec<String> = redis::cmd("KEYS").arg("*:f").query(&mut connection).expect("Redis answers");
-    let fence: String = redis::cmd("GET").arg(&keys).query(&mut connection).expect("a fence is kept");
-    assert!(fence.ends_with(":0"), "{fence}");
-}
-
-/// The first answer has that status and says that the outcome is unknown; so does the retry, later, and nothing runs.
-fn assert_unknown(world: &World, envoy: &Envoy, status: u16) {
-    let runs = world.origin.count();
-    let answer = pay(envoy, "k");
-    assert_eq!(answer.status, status, "{answer:?}");
-    assert_eq!(answer.header("idempotency-outcome"), Some("unknown"), "{answer:?}");
-    is_unknown_later(world, envoy);
-    assert!(world.origin.count() <= runs + 1, "{:?}", world.origin.arrived());
-}
-
-fn is_unknown_later(world: &World, envoy: &Envoy) {
-    crate::world::let_the_lease_lapse();
-    assert_eq!(told(&pay(envoy, "k")), "409 idempotency-outcome-unknown", "{:?}", world.record());
-}
-
-/// A port where nobody listens.
-fn nobody() -> SocketAddr {
-    lockkeeper_tests::ports::free()
-}
 
 /// An address whose handshakes are never completed: the queue of a listener that accepts nobody is full.
 struct BlackHole {
@@ -68,248 +31,273 @@ impl BlackHole {
     }
 }
 
-#[test]
-fn never_dispatched_connect_refused() {
-    let world = World::start();
-    let envoy = world.envoy_with(json!({}), |config| config.upstream(nobody()));
-    assert_released(&world, &envoy, 503);
+/// An Envoy with these routes by path, before the shipped one; what they lead to is added to the clusters.
+fn envoy(world: &World, routes: &[(&str, Value)], clusters: &[Value]) -> Envoy {
+    world.envoy_with(json!({}), |mut config| {
+        let list = config.connection_manager().pointer_mut("/route_config/virtual_hosts/0/routes").expect("routes");
+        let list = list.as_array_mut().expect("a list of routes");
+        for (path, rest) in routes.iter().rev() {
+            let mut route = rest.clone();
+            route["match"] = json!({ "path": path });
+            list.insert(0, route);
+        }
+        let fault = json!({ "name": "fault", "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault" } });
+        config.connection_manager()["http_filters"].as_array_mut().expect("a list of filters").insert(1, fault);
+        clusters.iter().for_each(|cluster| config.add_cluster(cluster.clone()));
+        config
+    })
+}
+
+fn cluster(name: &str, address: Option<SocketAddr>, more: Value) -> Value {
+    let endpoint = address.map(|address| {
+        let socket = json!({ "address": address.ip().to_string(), "port_value": address.port() });
+        json!({ "lb_endpoints": [{ "endpoint": { "address": { "socket_address": socket } } }] })
+    });
+    let endpoints: Vec<Value> = endpoint.into_iter().collect();
+    let mut cluster = json!({
+        "name": name, "type": "STATIC", "connect_timeout": "5s",
+        "load_assignment": { "cluster_name": name, "endpoints": endpoints }
+    });
+    cluster.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+    cluster
+}
+
+fn to(cluster: &str) -> Value {
+    json!({ "route": { "cluster": cluster } })
+}
+
+/// All records.
+fn records(world: &World) -> Vec<HashMap<String, String>> {
+    let mut connection = world.redis.connection();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*:r").query(&mut connection).expect("Redis answers");
+    let read = |key| redis::cmd("HGETALL").arg(key).query(&mut connection).expect("a record is a hash");
+    keys.iter().map(read).collect()
+}
+
+/// What is remembered of the attempts so far: fences and attempts.
+fn fences(world: &World) -> Vec<String> {
+    let mut connection = world.redis.connection();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*:f").query(&mut connection).expect("Redis answers");
+    keys.iter().map(|key| redis::cmd("GET").arg(key).query(&mut connection).expect("a fence is kept")).collect()
 }
 
 #[test]
-fn never_dispatched_connect_timeout() {
+fn idm_03_what_never_reached_the_upstream_gives_its_claim_back() {
     let (world, hole) = (World::start(), BlackHole::open());
-    let envoy = world.envoy_with(json!({}), |config| {
-        let mut config = config.upstream(hole.address);
-        config.cluster("upstream")["connect_timeout"] = json!("0.2s");
-        config
-    });
-    assert_released(&world, &envoy, 503);
+    let breaker = json!({ "max_pending_requests": 0, "max_connections": 0, "max_requests": 0 });
+    let clusters = [
+        cluster("refused", Some(ports::free()), json!({})),
+        cluster("hole", Some(hole.address), json!({})),
+        cluster("hurried", Some(hole.address), json!({ "connect_timeout": "0.2s" })),
+        cluster("empty", None, json!({})),
+        cluster("full", Some(world.origin.address()), json!({ "circuit_breakers": { "thresholds": [breaker] } })),
+    ];
+    let retry = json!({ "retry_on": "connect-failure,reset", "num_retries": 2 });
+    let aborted = json!({ "fault": {
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault",
+        "abort": { "http_status": 401, "percentage": { "numerator": 100, "denominator": "HUNDRED" } } } });
+    let rows = [
+        ("connect refused", 503, to("refused")),
+        ("connect timeout", 503, to("hurried")),
+        ("route timeout while connecting", 504, json!({ "route": { "cluster": "hole", "timeout": "0.2s" } })),
+        ("no healthy host", 503, to("empty")),
+        ("circuit breaker", 503, to("full")),
+        ("no cluster", 503, json!({ "route": { "cluster_header": "x-no-such-cluster" } })),
+        ("retries that find nobody", 503, json!({ "route": { "cluster": "refused", "retry_policy": retry } })),
+        ("direct response", 201, json!({ "direct_response": { "status": 201 } })),
+        ("redirect", 301, json!({ "redirect": { "path_redirect": "/" } })),
+        (
+            "a later filter answers",
+            401,
+            json!({ "route": { "cluster": "upstream" }, "typed_per_filter_config": aborted }),
+        ),
+    ];
+    let paths: Vec<String> = (0..rows.len()).map(|row| format!("/{row}")).collect();
+    let routes: Vec<(&str, Value)> =
+        rows.iter().zip(&paths).map(|((.., route), path)| (path.as_str(), route.clone())).collect();
+    let envoy = envoy(&world, &routes, &clusters);
+    for ((name, status, _), path) in rows.iter().zip(&paths) {
+        for attempt in 1..=2 {
+            let answer = envoy.client().send(&payment("k").path(path)).expect("an answer");
+            assert_eq!(answer.status, *status, "{name}, {attempt}: {answer:?}");
+            assert_eq!(answer.header("idempotency-outcome"), None, "{name}, {attempt}: {answer:?}");
+            let is_released = || records(&world).is_empty().then_some(());
+            poll::until(name, Duration::from_secs(3), is_released).expect("it is released");
+        }
+    }
+    let fences = fences(&world);
+    assert_eq!(fences.len(), rows.len(), "each was claimed");
+    assert!(fences.iter().all(|fence| fence.ends_with(":0")), "these attempts count as none: {fences:?}");
+    assert_eq!(world.origin.count(), 0);
 }
 
-#[test]
-fn never_dispatched_route_timeout_while_connecting() {
-    let (world, hole) = (World::start(), BlackHole::open());
-    let envoy = world.envoy_with(json!({}), |config| {
-        let mut config = config.upstream(hole.address);
-        config.cluster("upstream")["connect_timeout"] = json!("5s");
-        route(&mut config)["timeout"] = json!("0.2s");
-        config
-    });
-    assert_released(&world, &envoy, 504);
-}
-
-#[test]
-fn never_dispatched_no_healthy_host() {
-    let world = World::start();
-    let envoy = world.envoy_with(json!({}), |mut config| {
-        config.cluster("upstream")["load_assignment"]["endpoints"] = json!([]);
-        config.cluster("upstream")["type"] = json!("STATIC");
-        config
-    });
-    assert_released(&world, &envoy, 503);
-}
-
-#[test]
-fn never_dispatched_circuit_breaker() {
-    let world = World::start();
-    let envoy = world.envoy_with(json!({}), |mut config| {
-        let threshold = json!({ "max_pending_requests": 0, "max_connections": 0, "max_requests": 0 });
-        config.cluster("upstream")["circuit_breakers"] = json!({ "thresholds": [threshold] });
-        config
-    });
-    assert_released(&world, &envoy, 503);
-}
-
-#[test]
-fn never_dispatched_no_route_and_no_cluster() {
-    for (route, status) in [
-        (json!({ "match": { "prefix": "/elsewhere" }, "route": { "cluster": "upstream" } }), 404),
-        (json!({ "match": { "prefix": "/" }, "route": { "cluster_header": "x-no-cluster" } }), 503),
-    ] {
-        let world = World::start();
-        let envoy = world.envoy_with(json!({}), |mut config| {
-            *config.connection_manager().pointer_mut("/route_config/virtual_hosts/0/routes").expect("routes") =
-                json!([route]);
-            config
-        });
-        let request = payment("k").header("x-no-cluster", "missing");
-        let answer = envoy.client().send(&request).expect("an answer");
-        assert_eq!(answer.status, status, "{answer:?}");
-        world.await_state(None);
+/// The upstream of the rows that are unknown, by path.
+fn misbehave(arrived: &Arrived) -> Vec<Act> {
+    let late = |more: Act| vec![Act::Wait(Duration::from_millis(600)), more];
+    let whole = origin::response(200, "{}");
+    let pause = Act::Wait(Duration::from_millis(50));
+    let chunks = b"HTTP/1.1 200 x\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n".to_vec();
+    match arrived.head.split(' ').nth(1).unwrap_or_default() {
+        "/closes" => vec![Act::Close],
+        "/garbage" => vec![Act::Send(b"this is no HTTP at all\r\n\r\n".to_vec()), Act::Close],
+        "/cut-head" => vec![Act::Send(whole[..20].to_vec()), pause, Act::Close],
+        "/cut-body" => vec![Act::Send(whole[..whole.len() - 1].to_vec()), pause, Act::Close],
+        "/cut-chunks" => vec![Act::Send(chunks), pause, Act::Close],
+        "/500" => vec![Act::Send(origin::response(500, "{}"))],
+        "/503" => vec![Act::Send(origin::response(503, "{}"))],
+        "/slow-body" => vec![Act::Send(chunks), Act::Wait(Duration::from_millis(600)), Act::Close],
+        _ => late(Act::Send(whole)),
     }
 }
 
 #[test]
-fn idm_06_c_never_dispatched_a_later_filter_answers() {
-    let world = World::start();
-    let envoy = world.envoy_with(json!({}), |mut config| {
-        let fault = json!({ "name": "envoy.filters.http.fault", "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault",
-            "abort": { "http_status": 401, "percentage": { "numerator": 100, "denominator": "HUNDRED" } } } });
-        let filters = config.connection_manager()["http_filters"].as_array_mut().expect("a list of filters");
-        filters.insert(1, fault);
-        config
-    });
-    assert_released(&world, &envoy, 401);
-}
-
-#[test]
-fn never_dispatched_direct_response() {
-    let world = World::start();
-    let envoy = world.envoy_with(json!({}), EnvoyConfig::direct_response);
-    assert_released(&world, &envoy, 200);
-}
-
-#[test]
-fn unknown_route_timeout_after_sending() {
-    let world = World::start_with(origin::numbered_after(Duration::from_secs(1)));
-    let envoy = world.envoy_with(json!({}), |mut config| {
-        route(&mut config)["timeout"] = json!("0.2s");
-        config
-    });
-    assert_unknown(&world, &envoy, 504);
-}
-
-#[test]
-fn unknown_per_try_timeout() {
-    let world = World::start_with(origin::numbered_after(Duration::from_secs(1)));
-    let envoy = world.envoy_with(json!({}), |mut config| {
-        route(&mut config)["retry_policy"] = json!({ "retry_on": "5xx,reset", "per_try_timeout": "0.2s" });
-        config
-    });
-    assert_unknown(&world, &envoy, 504);
-}
-
-#[test]
-fn unknown_upstream_closes_after_the_request() {
-    let world = World::start_with(origin::acts(&[Act::Close]));
-    let envoy = world.envoy(json!({}));
-    assert_unknown(&world, &envoy, 503);
-}
-
-#[test]
-fn unknown_garbage_and_a_cut_head() {
-    for answer in ["not HTTP at all\r\n\r\n", "HTTP/1.1 200 x\r\ncontent-le"] {
-        let world = World::start_with(origin::acts(&[Act::Send(answer.into()), Act::Close]));
-        let envoy = world.envoy(json!({}));
-        let answer = pay(&envoy, "k");
-        assert!([502, 503].contains(&answer.status), "{answer:?}");
-        assert_eq!(answer.header("idempotency-outcome"), Some("unknown"), "{answer:?}");
-        is_unknown_later(&world, &envoy);
+fn idm_03_what_may_have_reached_the_upstream_is_unknown_and_does_not_run_again() {
+    let world = World::start_with(Arc::new(misbehave));
+    let timed = |more: Value| {
+        let mut route = to("upstream");
+        route["route"].as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        route
+    };
+    let per_try = json!({ "retry_policy": { "retry_on": "5xx,reset", "per_try_timeout": "0.2s", "num_retries": 2 } });
+    let longest = json!({ "max_stream_duration": { "max_stream_duration": "0.2s" } });
+    // Status 0: the answer is cut. Of a response that was held when it was cut, the gateway's own answer passes no filter.
+    let rows = [
+        ("/route-timeout", 504, timed(json!({ "timeout": "0.2s" }))),
+        ("/per-try-timeout", 504, timed(per_try)),
+        ("/idle", 504, timed(json!({ "idle_timeout": "0.2s" }))),
+        ("/longest", 504, timed(longest)),
+        ("/closes", 503, to("upstream")),
+        ("/garbage", 502, to("upstream")),
+        ("/cut-head", 502, to("upstream")),
+        ("/cut-body", 502, to("upstream")),
+        ("/cut-chunks", 0, to("upstream")),
+        ("/slow-body", 0, timed(json!({ "timeout": "0.2s" }))),
+        ("/500", 500, to("upstream")),
+        ("/503", 503, to("upstream")),
+    ];
+    let routes: Vec<(&str, Value)> = rows.iter().map(|(path, _, route)| (*path, route.clone())).collect();
+    let envoy = envoy(&world, &routes, &[]);
+    for (path, status, _) in &rows {
+        let answer = envoy.client().send(&payment("k").path(path));
+        let got = answer.as_ref().map_or(0, |answer| answer.status);
+        assert_eq!(got, *status, "{path}: {answer:?}");
+        // What the upstream answered itself goes on as it is.
+        let is_told = answer.is_ok_and(|answer| answer.header("idempotency-outcome") == Some("unknown"));
+        let untold = ["/cut-body", "/cut-chunks", "/slow-body", "/500", "/503"];
+        assert_ne!(is_told, untold.contains(path), "{path}");
     }
-}
-
-#[test]
-fn unknown_stream_idle_and_max_duration() {
-    for (place, field) in [("", "stream_idle_timeout"), ("common_http_protocol_options", "max_stream_duration")] {
-        let world = World::start_with(origin::numbered_after(Duration::from_secs(2)));
-        let envoy = world.envoy_with(json!({}), |mut config| {
-            let manager = config.connection_manager();
-            let options = if place.is_empty() { manager } else { &mut manager[place] };
-            options[field] = json!("0.3s");
-            config
-        });
-        assert_unknown(&world, &envoy, 504);
+    std::thread::sleep(LEASE + Duration::from_millis(200));
+    for (path, ..) in &rows {
+        let answer = envoy.client().send(&payment("k").path(path)).expect("an answer");
+        assert_eq!(told(&answer), "409 idempotency-outcome-unknown", "{path}: {answer:?}");
     }
+    let mut paths: Vec<_> =
+        world.origin.arrived().iter().map(|run| run.head.lines().next().map(str::to_owned)).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    assert_eq!((world.origin.count(), paths.len()), (rows.len(), rows.len()), "one run of each: {paths:?}");
 }
 
 #[test]
-fn unknown_upstream_dies_mid_body() {
-    // Held back, so that the client gets nothing of it; and passed on, as chunks.
-    let declared = origin::response(200, "{\"run\":0}\n");
-    let chunked = b"HTTP/1.1 200 x\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n".to_vec();
-    for cut in [declared[..declared.len() - 3].to_vec(), chunked] {
-        let world =
-            World::start_with(origin::acts(&[Act::Send(cut), Act::Wait(Duration::from_millis(100)), Act::Close]));
-        let envoy = world.envoy(json!({}));
-        let answer = envoy.client().send(&payment("k"));
-        assert!(!answer.as_ref().is_ok_and(|answer| answer.status == 200), "{answer:?}");
-        is_unknown_later(&world, &envoy);
-        assert_eq!(world.origin.count(), 1);
-    }
-}
-
-#[test]
-fn unknown_500_and_released_when_the_policy_lets_it_run_again() {
-    let world = World::start_with(origin::acts(&[Act::Send(origin::response(500, "{}"))]));
-    let strict = world.envoy(json!({}));
-    assert_eq!(pay(&strict, "k").status, 500);
-    is_unknown_later(&world, &strict);
+fn idm_03_answers_that_promise_that_nothing_was_done_give_the_claim_back() {
+    let world = World::start_with(Arc::new(|arrived| {
+        let status = arrived.header("x-status").and_then(|status| status.parse().ok()).unwrap_or(200);
+        vec![Act::Send(origin::response(status, "{}"))]
+    }));
     let lax = world.envoy(json!({ "on_unknown": "retry_after_lease" }));
-    let request = payment("other").header("x-another", "1");
-    for _ in 0..2 {
-        assert_eq!(lax.client().send(&request).expect("an answer").status, 500);
-        await_counted(&lax, "event.release.outcome.ok", 1);
+    let statuses = ["401", "403", "409", "421", "423", "425", "429", "500", "503"];
+    for status in statuses {
+        for attempt in 1..=2 {
+            let request = payment(status).header("x-status", status);
+            let answer = lax.client().send(&request).expect("an answer");
+            assert_eq!(answer.status.to_string(), status, "{answer:?}");
+            assert_eq!(answer.header("idempotent-replayed"), None);
+            world.await_state(None);
+            let run = world.origin.arrived().pop().expect("it ran");
+            assert_eq!(run.header("idempotency-attempt"), Some(format!("{attempt}").as_str()), "{status}");
+        }
     }
-    assert_eq!(world.origin.count(), 3);
-}
-
-#[test]
-fn released_by_answers_that_promise_nothing_was_done() {
-    for status in [401, 403, 409, 421, 423, 425, 429] {
-        let world = World::start_with(origin::acts(&[Act::Send(origin::response(status, "{}"))]));
-        let envoy = world.envoy(json!({}));
-        assert_eq!(pay(&envoy, "k").status, status);
-        world.await_state(None);
-        assert_eq!(pay(&envoy, "k").status, status);
-        assert_eq!(world.origin.count(), 2, "{status}");
-        let attempts: Vec<_> =
-            world.origin.arrived().iter().map(|run| run.header("idempotency-attempt").map(str::to_owned)).collect();
-        assert_eq!(attempts, [Some("1".to_owned()), Some("2".to_owned())], "{status}");
-    }
+    assert_eq!(world.origin.count(), statuses.len() * 2);
 }
 
 /// Sends a payment and goes away when the world says so.
-fn client_goes_away(envoy: &Envoy, when: impl FnOnce()) {
+fn client_goes_away(envoy: &Envoy, path: &str, when: impl FnOnce()) {
     let mut client = RawConnection::open(envoy.address()).expect("Envoy accepts");
-    client.send(&payment_bytes("k")).expect("Envoy reads");
+    let bytes = String::from_utf8(payment_bytes("k")).expect("a request is text").replacen("/payments", path, 1);
+    client.send(bytes.as_bytes()).expect("Envoy reads");
     when();
-    drop(client);
 }
 
 #[test]
-fn idm_06_b_unknown_client_gone_after_dispatch() {
-    let world = World::start_with(origin::numbered_after(Duration::from_millis(300)));
-    let envoy = world.envoy(json!({}));
-    client_goes_away(&envoy, || world.await_runs(1));
-    assert_eq!(told(&pay(&envoy, "k")), "409 idempotency-in-progress");
-    is_unknown_later(&world, &envoy);
-    assert_eq!(world.origin.count(), 1);
-}
-
-#[test]
-fn unknown_client_gone_mid_response() {
-    let chunk = Act::Send(b"5\r\nhello\r\n".to_vec());
-    let head = Act::Send(b"HTTP/1.1 200 x\r\ntransfer-encoding: chunked\r\n\r\n".to_vec());
-    let end = Act::Send(b"0\r\n\r\n".to_vec());
-    let world = World::start_with(origin::acts(&[head, chunk, Act::Wait(Duration::from_millis(500)), end]));
-    let envoy = world.envoy(json!({}));
-    let mut client = RawConnection::open(envoy.address()).expect("Envoy accepts");
-    client.send(&payment_bytes("k")).expect("Envoy reads");
-    assert_eq!(client.receive_head().expect("a head").status, 200);
-    drop(client);
-    is_unknown_later(&world, &envoy);
-    assert_eq!(world.origin.count(), 1);
-}
-
-#[test]
-fn never_dispatched_client_gone_while_connecting() {
-    let (world, hole) = (World::start(), BlackHole::open());
-    let envoy = world.envoy_with(json!({}), |config| {
-        let mut config = config.upstream(hole.address);
-        config.cluster("upstream")["connect_timeout"] = json!("5s");
-        config
-    });
-    client_goes_away(&envoy, || world.await_state(Some("R")));
+fn idm_06_b_a_client_that_goes_away_leaves_the_outcome_unknown_once_the_upstream_was_asked() {
+    let (world, hole) = (World::start_with(Arc::new(misbehave)), BlackHole::open());
+    let connecting = ("/connecting", to("hole"));
+    let envoy = envoy(&world, &[connecting], &[cluster("hole", Some(hole.address), json!({}))]);
+    client_goes_away(&envoy, "/connecting", || world.await_state(Some("R")));
     world.await_state(None);
+    client_goes_away(&envoy, "/working", || world.await_runs(1));
+    let answer = envoy.client().send(&payment("k").path("/working")).expect("an answer");
+    assert_eq!(told(&answer), "409 idempotency-in-progress");
+    let mut client = RawConnection::open(envoy.address()).expect("Envoy accepts");
+    client
+        .send(&String::from_utf8_lossy(&payment_bytes("k")).replace("/payments", "/slow-body").into_bytes())
+        .expect("Envoy reads");
+    assert_eq!(client.receive_head().expect("the head passes").status, 200);
+    drop(client);
+    std::thread::sleep(LEASE + Duration::from_millis(200));
+    for path in ["/working", "/slow-body"] {
+        let answer = envoy.client().send(&payment("k").path(path)).expect("an answer");
+        assert_eq!(told(&answer), "409 idempotency-outcome-unknown", "{path}");
+    }
+    assert_eq!(world.origin.count(), 2);
+}
+
+/// Answers every HTTP/2 stream with this RST_STREAM code, counting them.
+fn http2_that_resets(code: u8) -> SocketAddr {
+    use std::io::{Read, Write};
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port is free");
+    let address = listener.local_addr().expect("a bound listener has an address");
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let (mut reader, mut writer) = (&stream, &stream);
+            let mut preface = [0; 24];
+            let _ = reader.read_exact(&mut preface);
+            let _ = writer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]);
+            let mut head = [0; 9];
+            while reader.read_exact(&mut head).is_ok() {
+                let length = usize::from(head[1]) << 8 | usize::from(head[2]);
+                let mut payload = vec![0; length];
+                let _ = reader.read_exact(&mut payload);
+                // HEADERS: the stream is refused at once.
+                if head[3] == 1 {
+                    let id = &head[5..9];
+                    let _ = writer.write_all(&[&[0, 0, 4, 3, 0], id, &[0, 0, 0, code]].concat());
+                }
+            }
+        }
+    });
+    address
 }
 
 #[test]
-fn unknown_client_gone_at_the_first_byte_of_a_get_like_request_is_not_a_claim() {
-    // A request that the policy does not claim leaves nothing behind, whatever happens to it.
+fn idm_03_an_http2_stream_that_was_refused_gives_its_claim_back_and_one_that_was_reset_is_unknown() {
+    const REFUSED_STREAM: u8 = 7;
+    const INTERNAL_ERROR: u8 = 2;
     let world = World::start();
-    let envoy = world.envoy(json!({}));
-    let request = Request::new("GET", "/payments").header("authorization", "Bearer a").header("idempotency-key", "k");
-    assert_eq!(envoy.client().send(&request).expect("an answer").status, 200);
-    assert_eq!(world.state(), None);
+    let http2 = json!({ "typed_extension_protocol_options": { "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        "explicit_http_config": { "http2_protocol_options": {} } } } });
+    let clusters = [("refuses", REFUSED_STREAM), ("resets", INTERNAL_ERROR)]
+        .map(|(name, code)| cluster(name, Some(http2_that_resets(code)), http2.clone()));
+    let envoy = envoy(&world, &[("/refuses", to("refuses")), ("/resets", to("resets"))], &clusters);
+    let send = |path: &str| envoy.client().send(&payment("k").path(path)).expect("an answer");
+    for _ in 0..2 {
+        let answer = send("/refuses");
+        assert_eq!((answer.status, answer.header("idempotency-outcome")), (503, None), "{answer:?}");
+        world.await_state(None);
+    }
+    let answer = send("/resets");
+    assert_eq!((answer.status, answer.header("idempotency-outcome")), (503, Some("unknown")), "{answer:?}");
+    assert_eq!(world.state().as_deref(), Some("R"));
 }

@@ -135,8 +135,3 @@ pub fn await_counted(envoy: &Envoy, name: &str, least: u64) {
     let is_there = || (counted(envoy, name) >= least).then_some(());
     poll::until(name, Duration::from_secs(5), is_there).expect("the counter rises");
 }
-
-/// Sleeps until a lease of [`LEASE`] that nobody renews has certainly lapsed.
-pub fn let_the_lease_lapse() {
-    std::thread::sleep(LEASE + Duration::from_millis(200));
-}
