@@ -152,7 +152,7 @@ fn idempotency_ask(
         BodyFingerprint::Ignored => (String::new(), BodyWanted::No),
         BodyFingerprint::AtCompletion => (declared_digest(values).unwrap_or_default(), BodyWanted::No),
         BodyFingerprint::Raw | BodyFingerprint::Json => match arrival.body {
-            Body::Absent => (BodyHasher::new(rules.fingerprint.body).finish(), BodyWanted::No),
+            Body::Absent | Body::Bytes(0) => (BodyHasher::new(rules.fingerprint.body).finish(), BodyWanted::No),
             Body::Bytes(bytes) if bytes > rules.fingerprint.max_body_bytes as u64 => (over_max(rules)?, BodyWanted::No),
             Body::Bytes(_) | Body::Unknown => (String::new(), BodyWanted::UpTo(rules.fingerprint.max_body_bytes)),
         },

@@ -139,7 +139,7 @@ impl Policy {
     }
 
     /// Whether its requests may come to hold something until they end.
-    pub(crate) fn may_hold(&self) -> bool {
+    pub fn may_hold(&self) -> bool {
         self.claims() || self.limits.iter().any(|limit| limit.base.algorithm.is_held())
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Call;
 use super::reply::ClaimReply;
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Verdict};
 use crate::answer;
 use crate::claim::{Admission, ClaimKind, Granted, HeldClaim, HeldSlot, Kept};
 use crate::decision::{Action, Claimed, DecidedBy, Decision, Header, LimitVerdict, Outcome, Report, UpstreamRequest};
@@ -12,7 +12,7 @@ use crate::engine::{Step, Wait};
 use crate::lease::{Lease, LeaseCall, LeasedClaim};
 use crate::local_call::LocalCall;
 use crate::policy::{ClaimFailure, FailureMode, Idempotency, LimitId, Policy};
-use crate::rate_limit_fields::{RateLimitFields, fields};
+use crate::rate_limit_fields::{RateLimitFields, fields, fields_of};
 
 impl Call {
     /// The store did not decide.
@@ -132,13 +132,24 @@ impl Call {
 
     /// Goes on with what the store says of the claims.
     pub(super) fn admitted(self, reply: ClaimReply) -> Step {
-        let ClaimReply { admission, verdicts, replay_retry_us } = reply;
-        match admission {
+        let ClaimReply { admission, verdicts, replay } = reply;
+        let told = replay.and_then(|verdict| self.replay_fields(verdict));
+        let step = match admission {
             Admission::Granted { claims, .. } => Step::Decide(self.by_limits(&verdicts, DecidedBy::Store, &claims)),
             Admission::Denied => Step::Decide(self.by_limits(&verdicts, DecidedBy::Store, &[])),
             Admission::Busy { claim, remaining_us } => self.busy(claim, remaining_us),
-            other => self.known(&other, replay_retry_us),
+            other => self.known(&other, replay.map_or(0, |verdict| verdict.retry_us)),
+        };
+        match told {
+            Some(told) => with_fields(step, told),
+            None => step,
         }
+    }
+
+    /// What the client is told of the limit that answers from records are charged to.
+    fn replay_fields(&self, verdict: Verdict) -> Option<RateLimitFields> {
+        let limit = self.policy()?.idempotency.as_deref()?.replay_limit.as_ref()?;
+        Some(fields_of(self.policies.answers.headers, limit, verdict))
     }
 
     /// Another request holds it: wait for that to end, if the policy says so, else answer.
@@ -265,6 +276,17 @@ impl Call {
         let hidden = rules.filter(|rules| !rules.forward_key).map(|rules: &Idempotency| rules.header.clone());
         UpstreamRequest { removed: hidden.into_iter().collect(), ..UpstreamRequest::default() }
     }
+}
+
+/// An answer that tells of a limit, too.
+fn with_fields(mut step: Step, told: RateLimitFields) -> Step {
+    if let Step::Decide(decision) = &mut step
+        && let Action::Answer(answer) = &mut decision.action
+    {
+        answer.headers.extend(told.headers);
+        decision.reset_in_s = told.reset_in_s;
+    }
+    step
 }
 
 /// The limits that deny, and those that only measure but would have denied.

@@ -1,0 +1,54 @@
+//! Our own answers as responses of the platform, for HTTP and for gRPC clients.
+
+use js_sys::Uint8Array;
+use lockkeeper_core::decision::Answer;
+use worker::web_sys::{Headers, Response, ResponseInit};
+
+use crate::host::HostResult;
+
+/// The response to a request that does not pass. `degraded` marks it where the store did not decide.
+///
+/// # Errors
+/// The platform refuses a field.
+pub fn response(answer: &Answer, is_grpc: bool, degraded: Option<(String, &'static str)>) -> HostResult<Response> {
+    let headers = Headers::new()?;
+    for (name, value) in &answer.headers {
+        headers.append(name, value)?;
+    }
+    if let Some((name, decider)) = degraded {
+        headers.set(&name, decider)?;
+    }
+    let init = ResponseInit::new();
+    init.set_headers(&headers);
+    if !is_grpc {
+        init.set_status(answer.status);
+        return Response::new_with_opt_js_u8_array_and_init(Some(&Uint8Array::from(answer.body.as_slice())), &init);
+    }
+    // Without trailers on this platform: status and message stand among the headers, as gRPC allows where no message
+    // precedes them.
+    headers.set("content-type", "application/grpc")?;
+    headers.set("grpc-status", &(answer.grpc_status as i32).to_string())?;
+    headers.set("grpc-message", &percent_encoded(&answer.grpc_message))?;
+    init.set_status(200);
+    Response::new_with_opt_str_and_init(None, &init)
+}
+
+/// As gRPC wants it: printable ASCII but `%` as it is, the rest by its bytes.
+fn percent_encoded(text: &str) -> String {
+    let encoded = text.bytes().map(|byte| match byte {
+        b'%' => "%25".to_owned(),
+        b' '..=b'~' => char::from(byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    });
+    encoded.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_printable() {
+        assert_eq!(percent_encoded("rate limit: 50% of ü\n"), "rate limit: 50%25 of %C3%BC%0A");
+    }
+}
