@@ -86,7 +86,8 @@ pub fn config(more: Value) -> EnvoyConfig {
 /// A policy file of claims alone: strict, with the shortest lease, with these further members of `idempotency`.
 pub fn policy(more: Value) -> Value {
     let mut rules = json!({
-        "scope": ["header:authorization"], "on_unknown": "reject", "replay_limit": false, "lease": "1s"
+        "scope": ["header:authorization"], "on_unknown": "reject", "replay_limit": false, "lease": "1s",
+        "fingerprint": { "hold_limit": false }
     });
     rules.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
     json!({ "version": 1, "policies": { "payments": { "idempotency": rules } }, "default_policy": "payments" })
