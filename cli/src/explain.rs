@@ -1,6 +1,7 @@
 //! `lockkeeper explain`: what a gateway makes of one request, decided by the very code that runs in the gateway.
 
 mod answers;
+mod claims;
 mod routes;
 mod text;
 
@@ -15,6 +16,7 @@ use crate::document::Document;
 use crate::request::{Request, RequestOptions};
 use crate::style;
 use answers::Answers;
+use claims::AppliedClaim;
 use routes::Chosen;
 
 /// What to explain, and how to say it.
@@ -67,6 +69,9 @@ pub struct Applied {
     pub on_store_failure: &'static str,
     /// Its limits, in the order of the file.
     pub limits: Vec<AppliedLimit>,
+    /// What its requests claim.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<AppliedClaim>,
 }
 
 /// A limit of the policy, and whether it counts the request.
@@ -135,10 +140,10 @@ pub fn run(options: &Options) -> Result<Ending> {
 pub fn explain(engine: &Engine, request: &Request, shown: Values) -> Explanation {
     let selection = request.select(engine);
     let values = request.values(engine, &selection);
-    let begin = || engine.begin(&selection, &values);
-    let counted = match begin() {
-        Step::Call(call) => call.counted().to_vec(),
-        _ => Vec::new(),
+    let begin = || request.begin(engine, &selection);
+    let (counted, asks) = match begin() {
+        Step::Call(call) => (call.counted().to_vec(), call.asks().to_vec()),
+        _ => (Vec::new(), Vec::new()),
     };
     let applied = engine.policy(&selection).map(|policy| {
         let limits = policy.limits.iter().enumerate();
@@ -146,7 +151,7 @@ pub fn explain(engine: &Engine, request: &Request, shown: Values) -> Explanation
             let identity = identity(engine, &selection, &values, limit, shown);
             applied_limit(engine, limit, identity, counted.iter().find(|one| one.limit == index))
         });
-        applied(engine, policy, limits.collect())
+        applied(engine, policy, limits.collect(), claims::of(policy, &request.method, &asks))
     });
     Explanation {
         request: Normalised {
@@ -160,7 +165,7 @@ pub fn explain(engine: &Engine, request: &Request, shown: Values) -> Explanation
     }
 }
 
-fn applied(engine: &Engine, policy: &Policy, limits: Vec<AppliedLimit>) -> Applied {
+fn applied(engine: &Engine, policy: &Policy, limits: Vec<AppliedLimit>, claims: Vec<AppliedClaim>) -> Applied {
     let on_store_failure = match policy.limits_on_store_failure {
         FailureMode::Allow => "allow",
         FailureMode::Deny => "deny",
@@ -172,6 +177,7 @@ fn applied(engine: &Engine, policy: &Policy, limits: Vec<AppliedLimit>) -> Appli
         logged_as: reported.map(|policy| policy.name.clone()),
         on_store_failure,
         limits,
+        claims,
     }
 }
 

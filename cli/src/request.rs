@@ -1,7 +1,9 @@
 //! A request as the command line describes it, and what a gateway would look up in it.
 
 use anyhow::{Context, Result, bail};
-use lockkeeper_core::engine::Engine;
+use lockkeeper_core::admission::{Arrival, Body};
+use lockkeeper_core::claim::Owner;
+use lockkeeper_core::engine::{Engine, Step};
 use lockkeeper_core::identity::{AddressPrefixes, Attribute, KeyPart};
 use lockkeeper_core::selection::{GatewayRoute, Selection};
 
@@ -96,6 +98,12 @@ impl Request {
     /// What the policy needs to know of the request, as a gateway would look it up.
     pub fn values(&self, engine: &Engine, selection: &Selection) -> Vec<Option<Vec<u8>>> {
         engine.attributes(selection).iter().map(|attribute| self.look_up(attribute)).collect()
+    }
+
+    /// Begins the decision, as if the request came now and had no content.
+    pub fn begin(&self, engine: &Engine, selection: &Selection) -> Step {
+        let arrival = Arrival { owner: Some(Owner::new([0; 16])), floor: 0, body: Body::Absent };
+        engine.begin_arrived(selection, &self.values(engine, selection), &arrival)
     }
 
     fn look_up(&self, attribute: &Attribute) -> Option<Vec<u8>> {

@@ -90,6 +90,35 @@ fn without_route_and_default_a_request_is_unlimited() {
 }
 
 #[test]
+fn what_a_request_claims_is_shown_with_the_key_of_its_record_or_why_it_does_not() {
+    let policy = r#"{ "version": 1, "namespace": "test", "default_policy": "orders", "policies": { "orders": {
+        "concurrency": { "limit": 2, "key": ["path"] },
+        "idempotency": { "scope": ["cookie:sid"], "on_unknown": "reject" },
+        "lock": { "key": ["header:x-account"], "on_missing_key": "skip", "fence_header": "x-fence" } } } }"#;
+    let directory = Directory::with(&[("policy.json", policy)]);
+    let explain = |arguments: &[&str]| {
+        let run = lockkeeper(&directory, &[&["explain", "policy.json", "--url", "/orders"], arguments].concat());
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        run.stdout
+    };
+    let claiming = ["--method", "POST", "-H", "cookie: sid=1", "-H", "idempotency-key: k1", "-H", "x-account: 7"];
+    let text = explain(&claiming);
+    for line in [
+        "  idempotency by header:idempotency-key, cookie:sid\n    claims   test:orders.idempotency:{",
+        "  lock by header:x-account\n    claims   test:orders.lock:{",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    let explained: Value = serde_json::from_str(&explain(&[&claiming[..], &["--json"]].concat())).unwrap();
+    assert_eq!(explained["answers"]["first"]["action"], "forward");
+    assert_eq!(explained["answers"]["denied"]["request"], 3);
+    assert_eq!(explained["answers"]["on_store_failure"]["status"], 503);
+    let text = explain(&["--method", "GET", "-H", "idempotency-key: k1"]);
+    assert!(text.contains("skipped  it is for other methods\n"), "{text}");
+    assert!(text.contains("skipped  what names it is missing, or the request is answered before\n"), "{text}");
+}
+
+#[test]
 fn a_faulty_file_or_request_is_not_explained() {
     let directory = Directory::with(&[("bad.json", "{}")]);
     let faulty = lockkeeper(&directory, &["explain", "bad.json", "--url", "/"]);

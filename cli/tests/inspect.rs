@@ -46,7 +46,7 @@ impl World {
         let selection = engine.select("GET", "", "/");
         let Step::Call(call) = engine.begin(&selection, &[Some(b"bob".to_vec())]) else { panic!("no call") };
         let mut command = redis::cmd("EVAL");
-        command.arg(script::DECIDE.text).arg(call.counted().len());
+        command.arg(script::DECIDE.text()).arg(call.counted().len());
         command.arg(call.counted().iter().map(|one| one.store_key.as_str()).collect::<Vec<_>>());
         command.arg(script::arguments(b"tag", &call.charges()));
         command.query::<redis::Value>(&mut self.redis.connection()).unwrap();

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use crate::order;
+
 /// A set of IPv4 and IPv6 addresses. IPv4-mapped IPv6 addresses are IPv4.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressSet {
@@ -14,11 +16,9 @@ pub struct AddressSet {
 impl AddressSet {
     /// All addresses of the networks.
     pub fn new(networks: &[IpNet]) -> AddressSet {
-        let mut all: Vec<(u128, u128)> =
-            networks.iter().map(|net| (number(net.network()), number(net.broadcast()))).collect();
-        all.sort_unstable();
-        let mut ranges: Vec<(u128, u128)> = Vec::with_capacity(all.len());
-        for (first, last) in all {
+        let all = networks.iter().map(|net| (number(net.network()), number(net.broadcast())));
+        let mut ranges: Vec<(u128, u128)> = Vec::with_capacity(networks.len());
+        for (first, last) in order::sorted(all.collect()) {
             match ranges.last_mut() {
                 Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
                 _ => ranges.push((first, last)),

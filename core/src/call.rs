@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::admission::{self, Asked};
 use crate::algorithm::{Algorithm, Charge};
 use crate::answer;
-use crate::claim::{self, Ask};
+use crate::claim::{self, Ask, Owner};
 use crate::decision::{DecidedBy, Decision, Outcome};
 use crate::engine::{Collected, Counted, Step};
 use crate::idempotency::fingerprint::BodyHasher;
@@ -74,12 +74,16 @@ impl Call {
     }
 
     fn write_name(&self, script: Script, out: &mut Vec<u8>) {
-        let (command, name): (&[u8], &str) = match self.form {
-            Form::Cached | Form::CachedAgain => (b"EVALSHA", script.sha1),
-            Form::Whole { .. } => (b"EVAL", script.text),
-        };
-        push_bulk(command, out);
-        push_bulk(name.as_bytes(), out);
+        match self.form {
+            Form::Cached | Form::CachedAgain => {
+                push_bulk(b"EVALSHA", out);
+                push_bulk(script.sha1.as_bytes(), out);
+            }
+            Form::Whole { .. } => {
+                push_bulk(b"EVAL", out);
+                script.push_text(out);
+            }
+        }
     }
 
     fn write_charge(&self, counted: &Counted, limit: &Limit, out: &mut Vec<u8>) {
@@ -104,14 +108,22 @@ impl Call {
         claim::Asked { limits: self.counted.len(), has_replay_limit: self.replay().is_some(), claims: self.asks() }
     }
 
-    fn asks(&self) -> &[Ask] {
+    /// The claims that it asks for: that of the idempotency key first.
+    pub fn asks(&self) -> &[Ask] {
         self.asked.as_deref().map_or(&[], |asked| &asked.asks)
     }
 
-    /// The limit on replays with its count, where there is one.
+    /// Who asks.
+    pub(crate) fn owner(&self) -> Owner {
+        self.asked.as_deref().map_or(Owner::NONE, |asked| asked.owner)
+    }
+
+    /// The limit on replays with its count, where there is one. A request that waits is counted when it comes, and not
+    /// each time that it asks again.
     fn replay(&self) -> Option<(&Counted, &Limit)> {
         let limit = self.policy()?.idempotency.as_deref()?.replay_limit.as_ref()?;
-        Some((self.asked.as_deref()?.replay.as_ref()?, limit))
+        let asked = self.asked.as_deref().filter(|asked| asked.waits == 0)?;
+        Some((asked.replay.as_ref()?, limit))
     }
 
     /// What counts the request, with its limit.

@@ -155,6 +155,8 @@ pub enum Outcome {
     NotRetained,
     /// Too many replays and conflicts: 429.
     ReplayLimited,
+    /// Too many requests of one client's whose bodies are held: 429.
+    HoldLimited,
     /// Another request holds the lock: 423.
     Locked,
     /// The idempotency key is missing or malformed, or the body cannot be fingerprinted: 400 or 413.
@@ -163,7 +165,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// All of them, for hosts that define metrics beforehand.
-    pub const ALL: [Outcome; 15] = [
+    pub const ALL: [Outcome; 16] = [
         Outcome::Allowed,
         Outcome::Blocked,
         Outcome::Denied,
@@ -177,6 +179,7 @@ impl Outcome {
         Outcome::OutcomeUnknown,
         Outcome::NotRetained,
         Outcome::ReplayLimited,
+        Outcome::HoldLimited,
         Outcome::Locked,
         Outcome::KeyRejected,
     ];
@@ -197,6 +200,7 @@ impl Outcome {
             Outcome::OutcomeUnknown => "outcome_unknown",
             Outcome::NotRetained => "not_retained",
             Outcome::ReplayLimited => "replay_limited",
+            Outcome::HoldLimited => "hold_limited",
             Outcome::Locked => "locked",
             Outcome::KeyRejected => "key_rejected",
         }
@@ -212,7 +216,7 @@ pub enum DecidedBy {
     Local,
     /// The policy's failure mode: the store failed.
     FailureMode,
-    /// The policy itself, without counting.
+    /// The policy itself, without the store.
     Policy,
 }
 

@@ -8,8 +8,11 @@ use crate::algorithm::Verdict;
 use crate::answer;
 use crate::call::Call;
 use crate::decision::{Action, Decision, LimitVerdict, Outcome, Report};
+use crate::hold_limit;
 use crate::identity::{Attribute, KeyPart};
+use crate::lease::LeaseCall;
 use crate::local_call::LocalCall;
+use crate::local_claims::LocalClaimCall;
 use crate::policy::{Limit, MissingKey, NoNumber, Policy, PolicySet, Rejection};
 use crate::selection::{GatewayRoute, Selection};
 use crate::store::StoreFailure;
@@ -23,8 +26,10 @@ pub use crate::policy::attributes::PREFLIGHT_MARK;
 pub enum Step {
     /// Send the call's command to the store, then [`Call::resume`].
     Call(Call),
-    /// Let the instance's own limiter decide, then [`LocalCall::resume`].
+    /// Let the instance's own limiter decide for the store, or whether a body may be held; then [`LocalCall::resume`].
     Local(LocalCall),
+    /// Let the instance's own table of claims answer, then [`LocalClaimCall::resume`].
+    LocalClaims(LocalClaimCall),
     /// Collect the request's body, then [`NeedBody::resume`].
     NeedBody(NeedBody),
     /// Wait, then [`Wait::resume`].
@@ -36,7 +41,7 @@ pub enum Step {
 /// A request whose body must be known before it can claim anything.
 #[derive(Debug)]
 pub struct NeedBody {
-    call: Call,
+    pub(crate) call: Call,
     bytes_max: usize,
 }
 
@@ -79,6 +84,11 @@ impl Wait {
     /// Asks the store again.
     pub fn resume(self) -> Step {
         Step::Call(self.call)
+    }
+
+    /// The client went away while it waited: what gives back what the request may hold, if it may hold anything.
+    pub fn abandon(&self) -> Option<LeaseCall> {
+        self.call.abandoned()
     }
 }
 
@@ -154,9 +164,12 @@ impl Counted {
 impl Engine {
     /// An engine for a loaded policy file.
     pub fn new(policies: PolicySet) -> Engine {
-        let mut reserved_headers: Vec<String> = policies.policies.iter().flat_map(Policy::reserved_headers).collect();
-        reserved_headers.sort_unstable();
-        reserved_headers.dedup();
+        let mut reserved_headers: Vec<String> = Vec::new();
+        for name in policies.policies.iter().flat_map(Policy::reserved_headers) {
+            if !reserved_headers.contains(&name) {
+                reserved_headers.push(name);
+            }
+        }
         Engine { line_needs: LineNeeds::of(&policies), policies: Arc::new(policies), reserved_headers }
     }
 
@@ -267,7 +280,14 @@ impl Engine {
         match body {
             _ if arrival.owner.is_none() && policy.may_hold() => call.resume(Err(StoreFailure::NotSent)),
             BodyWanted::No => Step::Call(call),
-            BodyWanted::UpTo(bytes_max) => Step::NeedBody(NeedBody { call, bytes_max }),
+            BodyWanted::UpTo(bytes_max) => {
+                let hold = policy.idempotency.as_deref().and_then(|rules| hold_limit::count(rules, &values));
+                let need = NeedBody { call, bytes_max };
+                match hold {
+                    Some(hold) => Step::Local(LocalCall::hold(need, hold)),
+                    None => Step::NeedBody(need),
+                }
+            }
         }
     }
 

@@ -1,43 +1,74 @@
-//! A decision that the instance's own limiter makes because the store failed.
+//! What the instance's own limiter decides: for the store, when that failed, or before a body is held.
 
 use crate::algorithm::{Charge, Verdict};
 use crate::call::Call;
 use crate::decision::DecidedBy;
-use crate::engine::{Counted, Step};
+use crate::engine::{Counted, NeedBody, Step};
+use crate::hold_limit::Hold;
 use crate::local::{LocalCharge, LocalDecision};
 use crate::policy::Limit;
 
 /// One decision for the local limiter.
 #[derive(Debug)]
 pub struct LocalCall {
-    call: Call,
+    asks: Asks,
+}
+
+/// Who asks.
+#[derive(Debug)]
+enum Asks {
+    /// A decision that the store did not make.
+    Decision(Call),
+    /// A request whose body is to be held.
+    Hold(Hold),
 }
 
 impl LocalCall {
     pub(crate) fn new(call: Call) -> LocalCall {
-        LocalCall { call }
+        LocalCall { asks: Asks::Decision(call) }
+    }
+
+    pub(crate) fn hold(need: NeedBody, counted: Counted) -> LocalCall {
+        LocalCall { asks: Asks::Hold(Hold::new(need, counted)) }
     }
 
     /// What the request asks of each limit that counts it: the same identities as in the store, this host's share of
     /// the numbers.
     pub fn charges(&self) -> Vec<LocalCharge<'_>> {
-        let limits = self.call.policy().map_or(&[][..], |policy| &policy.limits);
-        self.call.counted().iter().filter_map(|one| Some(local_charge(one, limits.get(one.limit)?))).collect()
+        match &self.asks {
+            Asks::Decision(call) => charges(call),
+            Asks::Hold(hold) => hold.charge().into_iter().collect(),
+        }
     }
 
-    /// Ends the decision with the local one for [`LocalCall::charges`].
+    /// Goes on with the local decision for [`LocalCall::charges`].
     pub fn resume(self, decision: &LocalDecision) -> Step {
-        let limits = self.call.policy().map_or(&[][..], |policy| &policy.limits);
-        let counted = self.call.counted().iter().zip(&decision.decision.verdicts);
-        let verdicts: Vec<_> = counted
-            .map(|(counted, verdict)| {
-                let enforced = limits.get(counted.limit).is_some_and(|limit| limit.enforce);
-                let verdict = if decision.contended && enforced { out_raced(*verdict) } else { *verdict };
-                counted.verdict(verdict)
-            })
-            .collect();
-        self.call.decided(&verdicts, DecidedBy::Local)
+        match self.asks {
+            Asks::Decision(call) => decided(call, decision),
+            Asks::Hold(hold) => {
+                let verdict = decision.decision.verdicts.first().copied();
+                hold.resume(verdict.map(|verdict| if decision.contended { out_raced(verdict) } else { verdict }))
+            }
+        }
     }
+}
+
+fn charges(call: &Call) -> Vec<LocalCharge<'_>> {
+    let limits = call.policy().map_or(&[][..], |policy| &policy.limits);
+    call.counted().iter().filter_map(|one| Some(local_charge(one, limits.get(one.limit)?))).collect()
+}
+
+fn decided(call: Call, decision: &LocalDecision) -> Step {
+    let limits = call.policy().map_or(&[][..], |policy| &policy.limits);
+    let counted = call.counted().iter().zip(&decision.decision.verdicts);
+    let verdicts: Vec<_> = counted
+        .map(|(counted, verdict)| {
+            let enforced = limits.get(counted.limit).is_some_and(|limit| limit.enforce);
+            let verdict = if decision.contended && enforced { out_raced(*verdict) } else { *verdict };
+            counted.verdict(verdict)
+        })
+        .collect();
+    call.decided(&verdicts, DecidedBy::Local)
 }
 
 /// Other workers were faster each time, so nothing was charged: the request is denied and may come back at once.

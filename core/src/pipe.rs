@@ -132,7 +132,20 @@ impl<T> Pipe<T> {
         deadline_us: u64,
         write: impl FnOnce(&T, &str, &mut Vec<u8>),
     ) -> Result<(), T> {
-        let slot = self.slot(waiter, now_us, deadline_us, write)?;
+        let tag = self.next_tag();
+        self.submit_tagged(waiter, tag, (now_us, deadline_us), write)
+    }
+
+    /// The same for a command that somebody else has marked: `tag` must differ from those in flight. `times_us` are now
+    /// and the deadline.
+    pub fn submit_tagged(
+        &mut self,
+        waiter: T,
+        tag: String,
+        times_us: (u64, u64),
+        write: impl FnOnce(&T, &str, &mut Vec<u8>),
+    ) -> Result<(), T> {
+        let slot = self.slot(waiter, tag, times_us, write)?;
         self.queued.push_back(slot);
         Ok(())
     }
@@ -145,7 +158,8 @@ impl<T> Pipe<T> {
         deadline_us: u64,
         write: impl FnOnce(&T, &str, &mut Vec<u8>),
     ) -> Result<(), T> {
-        let slot = self.slot(waiter, now_us, deadline_us, write)?;
+        let tag = self.next_tag();
+        let slot = self.slot(waiter, tag, (now_us, deadline_us), write)?;
         self.bulky.push_back(slot);
         Ok(())
     }
@@ -153,15 +167,14 @@ impl<T> Pipe<T> {
     fn slot(
         &mut self,
         waiter: T,
-        now_us: u64,
-        deadline_us: u64,
+        tag: String,
+        (now_us, deadline_us): (u64, u64),
         write: impl FnOnce(&T, &str, &mut Vec<u8>),
     ) -> Result<(Slot<T>, Vec<u8>), T> {
         self.wanted = true;
         if !self.accepts_calls(now_us) || deadline_us <= now_us {
             return Err(waiter);
         }
-        let tag = self.next_tag();
         let mut bytes = Vec::new();
         write(&waiter, &tag, &mut bytes);
         Ok((Slot { tag, waiter: Waiter::Call(waiter), submitted_us: now_us, deadline_us }, bytes))
@@ -352,9 +365,8 @@ impl<T> Pipe<T> {
         if !self.breaker.take_probe(now_us) {
             return;
         }
-        let tag = self.next_tag();
-        let arguments: [&[u8]; 5] =
-            [b"EVAL", script::PROBE.text.as_bytes(), b"1", self.config.probe_key.as_bytes(), tag.as_bytes()];
+        let (tag, text) = (self.next_tag(), script::PROBE.text());
+        let arguments: [&[u8]; 5] = [b"EVAL", text.as_bytes(), b"1", self.config.probe_key.as_bytes(), tag.as_bytes()];
         let mut bytes = Vec::new();
         encode_command(&arguments, &mut bytes);
         let deadline_us = now_us.saturating_add(self.config.probe_deadline_us);

@@ -11,6 +11,7 @@ mod concurrency;
 mod cost;
 pub mod error;
 mod fingerprint;
+mod hold_limit;
 mod idempotency;
 mod key;
 mod limit;
@@ -22,6 +23,7 @@ mod numbers;
 mod overrides;
 mod policies;
 pub mod reader;
+mod replay_limit;
 mod request;
 mod route_path;
 mod routes;
@@ -137,7 +139,7 @@ impl Policy {
     }
 
     /// Whether its requests may come to hold something until they end.
-    pub(crate) fn may_hold(&self) -> bool {
+    pub fn may_hold(&self) -> bool {
         self.claims() || self.limits.iter().any(|limit| limit.base.algorithm.is_held())
     }
 

@@ -7,8 +7,8 @@ use crate::resp::{Reply, push_array_head, push_bulk};
 /// A script as the store knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// The text, for `EVAL`.
-    pub text: &'static str,
+    /// The text, for `EVAL`, in parts: several scripts share some of them.
+    pub parts: &'static [&'static str],
     /// SHA-1 of the text in lower-case hex, for `EVALSHA`.
     pub sha1: &'static str,
 }
@@ -19,44 +19,66 @@ impl Script {
     pub fn push_call(&self, is_whole: bool, keys: usize, arguments: usize, out: &mut Vec<u8>) {
         push_array_head(keys.saturating_add(arguments).saturating_add(3), out);
         push_bulk(if is_whole { b"EVAL" } else { b"EVALSHA" }, out);
-        push_bulk(if is_whole { self.text } else { self.sha1 }.as_bytes(), out);
+        match is_whole {
+            true => self.push_text(out),
+            false => push_bulk(self.sha1.as_bytes(), out),
+        }
         push_bulk(itoa::Buffer::new().format(keys).as_bytes(), out);
+    }
+
+    /// The text.
+    pub fn text(&self) -> String {
+        self.parts.concat()
+    }
+
+    /// Appends the text as one bulk string.
+    pub fn push_text(&self, out: &mut Vec<u8>) {
+        push_bulk(self.text().as_bytes(), out);
     }
 }
 
-/// A script's text, put together from fragments.
-macro_rules! text {
-    ($($fragment:literal),+) => { concat!($(include_str!(concat!("../scripts/", $fragment, ".lua"))),+) };
-}
+const ADMIT_BEGIN: &str = include_str!("../scripts/admit.lua");
+const ADMIT_END: &str = include_str!("../scripts/admit_end.lua");
+const CLOCK: &str = include_str!("../scripts/clock.lua");
+const DECIDE_BEGIN: &str = include_str!("../scripts/decide.lua");
+const DECIDE_END: &str = include_str!("../scripts/decide_end.lua");
+const LIMITS: &str = include_str!("../scripts/limits.lua");
+const RECORDS: &str = include_str!("../scripts/records.lua");
 
 /// Decides a request against all its limits. Keys: one for each charge. Arguments: [`write_arguments`].
 /// Reply: the tag, then `admitted` (1 or 0), `remaining`, `reset_us` and `retry_us` for each limit.
 pub const DECIDE: Script =
-    Script { text: text!("clock", "decide", "limits", "decide_end"), sha1: "94cb5870e330075cada5e0c81f207ebfa721c6fe" };
+    Script { parts: &[CLOCK, DECIDE_BEGIN, LIMITS, DECIDE_END], sha1: "94cb5870e330075cada5e0c81f207ebfa721c6fe" };
 
 /// Looks at a request's claims, decides its limits and takes the claims, all or nothing. What it is told and says:
 /// [`crate::claim`].
 pub const ADMIT: Script = Script {
-    text: text!("clock", "records", "admit", "limits", "admit_end"),
+    parts: &[CLOCK, RECORDS, ADMIT_BEGIN, LIMITS, ADMIT_END],
     sha1: "14637a22b3c1701041dd8aad8a269140809172e9",
 };
 
 /// Lets claims and slots last one lease from now on.
-pub const RENEW: Script =
-    Script { text: text!("clock", "records", "renew"), sha1: "b0093b2e449e366963bca9fc31ee16891088dda0" };
+pub const RENEW: Script = Script {
+    parts: &[CLOCK, RECORDS, include_str!("../scripts/renew.lua")],
+    sha1: "b0093b2e449e366963bca9fc31ee16891088dda0",
+};
 
 /// Keeps the outcome of what ran under a claim.
-pub const COMPLETE: Script =
-    Script { text: text!("clock", "records", "complete"), sha1: "0054c7a316d53c74f870a5a9e398c2fa34b297c6" };
+pub const COMPLETE: Script = Script {
+    parts: &[CLOCK, RECORDS, include_str!("../scripts/complete.lua")],
+    sha1: "0054c7a316d53c74f870a5a9e398c2fa34b297c6",
+};
 
 /// Gives claims and slots back.
-pub const RELEASE: Script =
-    Script { text: text!("clock", "records", "release"), sha1: "f8f0ed6725732d1d1eaa7f52bad5da53f796e559" };
+pub const RELEASE: Script = Script {
+    parts: &[CLOCK, RECORDS, include_str!("../scripts/release.lua")],
+    sha1: "f8f0ed6725732d1d1eaa7f52bad5da53f796e559",
+};
 
 /// Writes a key that lives one second. One key, one argument: the tag. Reply: the tag. An error means that the store
 /// does not take writes.
 pub const PROBE: Script =
-    Script { text: include_str!("../scripts/probe.lua"), sha1: "5a6082546f21cc724a90f05584dbf983a7cb4e4f" };
+    Script { parts: &[include_str!("../scripts/probe.lua")], sha1: "5a6082546f21cc724a90f05584dbf983a7cb4e4f" };
 
 /// Arguments of [`DECIDE`] for each charge.
 pub const ARGUMENTS_PER_CHARGE: usize = 7;
@@ -121,17 +143,18 @@ mod tests {
     #[test]
     fn each_sha1_is_of_its_text() {
         for script in [ADMIT, COMPLETE, DECIDE, PROBE, RELEASE, RENEW] {
-            let sha1 = sha1_smol::Sha1::from(script.text).digest().to_string();
-            assert_eq!(script.sha1, sha1, "of the script that begins {:?}", script.text.lines().next());
+            let sha1 = sha1_smol::Sha1::from(script.text()).digest().to_string();
+            assert_eq!(script.sha1, sha1, "of the script that begins {:?}", script.text().lines().next());
         }
     }
 
     #[test]
     fn time_is_read_in_exactly_one_line() {
         for script in [ADMIT, COMPLETE, DECIDE, RELEASE, RENEW] {
-            let lines = script.text.lines().filter(|line| line.contains("redis.call('TIME')"));
+            let text = script.text();
+            let lines = text.lines().filter(|line| line.contains("redis.call('TIME')"));
             assert_eq!(lines.count(), 1);
-            assert_eq!(script.text.matches("TIME").count(), 1);
+            assert_eq!(text.matches("TIME").count(), 1);
         }
     }
 

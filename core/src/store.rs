@@ -37,6 +37,20 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// All of them, for hosts that pass them on.
+    pub const ALL: [Refusal; 10] = [
+        Refusal::Access,
+        Refusal::Busy,
+        Refusal::ClusterDown,
+        Refusal::Loading,
+        Refusal::NoScript,
+        Refusal::OutOfMemory,
+        Refusal::WritesDisabled,
+        Refusal::ReadOnly,
+        Refusal::Topology,
+        Refusal::Other,
+    ];
+
     /// A word for metrics and logs.
     pub fn word(self) -> &'static str {
         match self {

@@ -1,5 +1,6 @@
 //! One worker's gateway to the store: drives the core's pipe and steps with the host's streams, clock and shared data.
 
+mod bodies;
 mod leases;
 
 use std::cell::{Cell, RefCell};
@@ -22,6 +23,7 @@ use lockkeeper_core::store::StoreFailure;
 use crate::holding::Holding;
 use crate::host;
 use crate::local::LocalTable;
+use crate::local_claims::LocalClaims;
 use crate::metrics::Metrics;
 use crate::outbox::Outbox;
 use crate::parked::{Parked, Undecided, Waiter};
@@ -55,8 +57,11 @@ pub struct Gateway {
     holdings: RefCell<Vec<Weak<RefCell<Holding>>>>,
     outbox: RefCell<Outbox>,
     held_bodies: Cell<usize>,
+    /// Whether bodies come to this filter, once that is known.
+    bodies_come: Cell<Option<bool>>,
     fence_floor: Cell<u64>,
     local: LocalTable,
+    local_claims: LocalClaims,
     metrics: Metrics,
     retired: Cell<bool>,
 }
@@ -89,6 +94,7 @@ impl Gateway {
         Gateway {
             context_id,
             local: LocalTable::new(config.local_sets),
+            local_claims: LocalClaims::new(config.local_claim_sets, &policies),
             metrics: Metrics::define(&policies),
             engine: Engine::new(policies),
             config,
@@ -100,6 +106,7 @@ impl Gateway {
             holdings: RefCell::default(),
             outbox: RefCell::default(),
             held_bodies: Cell::new(0),
+            bodies_come: Cell::new(None),
             fence_floor: Cell::new(0),
             retired: Cell::new(false),
         }
@@ -150,6 +157,7 @@ impl Gateway {
                     return Progress::Decided(Box::new(decision), now_us);
                 }
                 Step::Local(local) => self.decide_locally(local),
+                Step::LocalClaims(claims) => self.local_claims.decide(claims, &self.metrics),
                 Step::NeedBody(need) => return Progress::NeedBody(need),
                 Step::WaitUntil(wait) => {
                     let at_us = now_us.saturating_add(wait.after_us());
@@ -227,6 +235,7 @@ impl Gateway {
         self.settle(expired);
         self.maintain(now_us);
         self.keep_leases(now_us);
+        self.push_outcomes(now_us);
         self.wake(now_us);
         self.after_event(now_us);
         self.metrics.flush();
@@ -325,6 +334,9 @@ impl Gateway {
             return false;
         }
         let sent_us = deadline_us.saturating_sub(self.config.deadline_us);
+        // This process stood still: what the reply grants may be another's by now.
+        let has_lapsed = now_us.saturating_sub(sent_us) >= call.lapses_after_us();
+        let result = if has_lapsed { Err(StoreFailure::Unknown) } else { result };
         if let Progress::Decided(decision, _) = self.advance(call.resume(result), now_us, deadline_us, &waiter) {
             RequestState::decide_later(&waiter, *decision, self, sent_us);
         }

@@ -318,6 +318,17 @@ pub fn send_response(response: &LocalResponse<'_>) -> HostResult<()> {
     })
 }
 
+/// Makes the pause that the current request callback of `stream` ends with one of everything, body and trailers too, with
+/// back-pressure: what a pause at the headers means without `allow_on_headers_stop_iteration`. Envoy stops everything
+/// once an answer was sent in a callback, and an answer sent for the root goes to nobody.
+pub fn pause_everything(root: u32, stream: u32) -> HostResult<()> {
+    set_effective_context(root)?;
+    let nothing = LocalResponse { status: 500, headers: &[], body: &[], grpc_status: None, details: "" };
+    let sent = send_response(&nothing);
+    set_effective_context(stream)?;
+    sent
+}
+
 /// The wire form of a header map: the count, all sizes, then each name and value, ended by NUL.
 fn serialized(headers: &[(&[u8], &[u8])]) -> Vec<u8> {
     let word = |number: usize| u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes();

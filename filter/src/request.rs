@@ -93,6 +93,7 @@ impl RequestState {
             return;
         };
         gateway.hold_bytes(held, 0);
+        gateway.misses_body();
         if let Progress::Decided(decision, sent_us) = gateway.with_body(need, Collected::Failed, waiter) {
             RequestState::decide_later(waiter, *decision, gateway, sent_us);
         }
@@ -240,6 +241,7 @@ impl Request {
             *self.waiter.request.borrow_mut() = state;
             return Action::Continue;
         };
+        self.gateway.sees_bodies();
         let has_room = self.gateway.hold_bytes(held, bytes);
         if has_room && !ends && bytes <= need.bytes_max() {
             *self.waiter.request.borrow_mut() = RequestState::Body(need, bytes);
@@ -297,6 +299,9 @@ impl HttpContext for Request {
         };
         *self.waiter.request.borrow_mut() = RequestState::Waiting;
         let progress = self.gateway.begin(step, &self.waiter);
+        if let Progress::Waiting = progress {
+            self.gateway.pause_everything(&self.waiter);
+        }
         self.goes_on(progress)
     }
 

@@ -109,6 +109,12 @@ impl EnvoyConfig {
         self.host(json!({ "reads_bodies": true }))
     }
 
+    /// Takes [`EnvoyConfig::reads_bodies`] back.
+    pub fn without_bodies(mut self) -> Self {
+        at(self.filter_mut("main"), "/typed_config/config")["allow_on_headers_stop_iteration"] = json!(false);
+        self.host(json!({ "reads_bodies": false }))
+    }
+
     /// Leaves out `redis_proxy`: the tunnel ends as a TCP connection to `store`.
     pub fn straight_to(mut self, store: SocketAddr) -> Self {
         set_endpoint(self.cluster("lockkeeper_redis"), store);
@@ -139,6 +145,12 @@ impl EnvoyConfig {
     pub fn without_access_log(mut self) -> Self {
         *at(self.listener("main"), ACCESS_LOG) = json!([]);
         self
+    }
+
+    /// Adds a cluster.
+    pub fn add_cluster(&mut self, cluster: Value) {
+        let clusters = at(&mut self.root, "/static_resources/clusters");
+        clusters.as_array_mut().expect("a list of clusters").push(cluster);
     }
 
     /// Leaves out a cluster.

@@ -27,6 +27,8 @@ pub struct Response {
     pub headers: HeaderMap,
     /// The body, with replacement characters where it is not UTF-8.
     pub body: String,
+    /// The body byte for byte.
+    pub content: Vec<u8>,
     /// From sending the request to the end of the body.
     pub elapsed: Duration,
 }
@@ -47,6 +49,12 @@ impl Request {
     /// A request without header fields and body.
     pub fn new(method: &str, path: &str) -> Self {
         Self { method: method.to_owned(), path: path.to_owned(), headers: HeaderMap::new(), body: Vec::new() }
+    }
+
+    /// Sets the path, with the query.
+    pub fn path(mut self, path: &str) -> Self {
+        path.clone_into(&mut self.path);
+        self
     }
 
     /// Adds a header field; a name may occur many times. Panics on bytes that HTTP forbids.
@@ -72,6 +80,11 @@ impl Request {
 }
 
 impl Response {
+    pub(crate) fn new(status: u16, headers: HeaderMap, content: Vec<u8>, elapsed: Duration) -> Self {
+        let body = String::from_utf8_lossy(&content).into_owned();
+        Self { status, headers, body, content, elapsed }
+    }
+
     /// The first value of a header field, when it is text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
@@ -95,9 +108,8 @@ impl Client {
             false => self.agent.run(message.body(request.body.as_slice())?),
         };
         let (parts, body) = response?.into_parts();
-        let body = ureq::Body::into_with_config(body).limit(u64::MAX).read_to_vec()?;
-        let body = String::from_utf8_lossy(&body).into_owned();
-        Ok(Response { status: parts.status.as_u16(), headers: parts.headers, body, elapsed: start.elapsed() })
+        let content = ureq::Body::into_with_config(body).limit(u64::MAX).read_to_vec()?;
+        Ok(Response::new(parts.status.as_u16(), parts.headers, content, start.elapsed()))
     }
 
     /// Sends a GET. Panics when there is no answer.

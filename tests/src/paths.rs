@@ -41,17 +41,39 @@ pub fn build_stamp() -> PathBuf {
     wasm_file("lockkeeper_filter.stamp")
 }
 
+/// Where the built Worker is put.
+pub fn worker() -> PathBuf {
+    target().join("worker")
+}
+
+/// Where the build of it that panics when a request carries `x-lockkeeper-trap` is put.
+pub fn worker_trap() -> PathBuf {
+    target().join("worker-trap")
+}
+
+/// One of those directories. Panics when the Worker in it is missing or older than its sources.
+pub fn built_worker(directory: PathBuf) -> PathBuf {
+    let sources =
+        ["core/src", "core/scripts", "core/Cargo.toml", "edge-worker/src", "edge-worker/js", "edge-worker/Cargo.toml"];
+    assert_up_to_date(&directory.join("worker.js"), &directory.join("stamp"), &sources);
+    directory
+}
+
 fn up_to_date(name: &str) -> PathBuf {
     let file = wasm_file(name);
-    let built = modified(&build_stamp()).filter(|_| file.exists());
+    assert_up_to_date(&file, &build_stamp(), &FILTER_SOURCES);
+    file
+}
+
+fn assert_up_to_date(file: &Path, stamp: &Path, sources: &[&str]) {
+    let built = modified(stamp).filter(|_| file.exists());
     let Some(built) = built else { panic!("{} is missing: run `cargo xtask build`", file.display()) };
-    let newest = FILTER_SOURCES.iter().filter_map(|source| newest_under(&workspace().join(source))).max();
+    let newest = sources.iter().filter_map(|source| newest_under(&workspace().join(source))).max();
     assert!(
         newest.is_none_or(|newest| newest <= built),
         "{} is older than its sources: run `cargo xtask build`",
         file.display()
     );
-    file
 }
 
 fn newest_under(path: &Path) -> Option<SystemTime> {

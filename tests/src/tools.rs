@@ -35,6 +35,48 @@ pub fn wrk() -> Result<PathBuf> {
     program_or_package("wrk", "wrk")
 }
 
+/// workerd, the runtime of the platform that the Worker is for.
+pub fn workerd() -> Result<PathBuf> {
+    worker_package("workerd/bin/workerd")
+}
+
+/// wrangler, the platform's command: it bundles and deploys the Worker. Runs by `node`.
+pub fn wrangler() -> Result<PathBuf> {
+    worker_package("wrangler/bin/wrangler.js")
+}
+
+/// A file of the packages that edge-worker/package-lock.json pins.
+fn worker_package(file: &str) -> Result<PathBuf> {
+    let source = paths::workspace().join("edge-worker");
+    let lock_file = fs::read(source.join("package-lock.json"))?;
+    let directory = paths::tools().join("worker-packages");
+    // The rename is the last step: whoever sees the lock file sees the packages whole.
+    let is_there = || fs::read(directory.join("package-lock.json")).is_ok_and(|there| there == lock_file);
+    if !is_there() {
+        let _lock = lock()?;
+        if !is_there() {
+            fetch_worker_packages(&source, &directory)?;
+        }
+    }
+    Ok(directory.join("node_modules").join(file))
+}
+
+fn fetch_worker_packages(source: &Path, directory: &Path) -> Result<()> {
+    eprintln!("tools: fetching workerd and wrangler (npm packages, 190 MB) into {}", directory.display());
+    let npm = on_path("npm")
+        .context("the Worker's tools are fetched with npm of Node 20 or newer, which is not on the PATH")?;
+    let staging = tempfile::tempdir_in(paths::tools())?;
+    for file in ["package.json", "package-lock.json"] {
+        fs::copy(source.join(file), staging.path().join(file))?;
+    }
+    let mut command = Command::new(npm);
+    command.args(["ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel", "error"]);
+    run(command.current_dir(staging.path()).stdout(Stdio::null()))
+        .context("npm could not install edge-worker/package-lock.json")?;
+    let _ = fs::remove_dir_all(directory);
+    fs::rename(staging.keep(), directory).context("moving the packages into place")
+}
+
 /// Adds the wasm target to the pinned toolchain when it is missing.
 pub fn wasm_target() -> Result<()> {
     const TARGET: &str = "wasm32-unknown-unknown";

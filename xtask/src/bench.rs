@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: what a decision costs, as ratios of runs made in turn on this machine. Absolute times say nothing here.
 
+mod claims;
 mod distance;
 mod gateways;
 mod routes;
@@ -36,6 +37,8 @@ pub struct Options {
 /// Figures that are measured together.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
+    /// Requests with idempotency keys
+    Claims,
     /// Requests through Envoy, and the size of the filter
     Envoy,
     /// The time it takes to find a policy among many routes
@@ -64,7 +67,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     if wanted(Part::Routes) {
         rows.push(routes::measure(effort.rounds)?);
     }
-    if wanted(Part::Script) || wanted(Part::Envoy) {
+    if wanted(Part::Script) || wanted(Part::Envoy) || wanted(Part::Claims) {
         let redis = Redis::start()?;
         if wanted(Part::Script) {
             rows.extend(script_time::measure(&redis, effort.rounds)?);
@@ -75,6 +78,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             rows.extend(gateway_rows(&redis, effort)?);
             rows.extend(distance::measure(&redis, effort)?);
             rows.push(size()?);
+        }
+        if wanted(Part::Claims) {
+            tools::wrk()?;
+            build::filter()?;
+            rows.extend(claims::measure(&redis, effort)?);
         }
     }
     if options.json {

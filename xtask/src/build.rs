@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use wasmparser::{Parser, Payload};
 
-const TARGET: &str = "wasm32-unknown-unknown";
+/// What all modules are built for.
+pub const TARGET: &str = "wasm32-unknown-unknown";
 const FILTER: &str = "lockkeeper_filter.wasm";
 const TRAP: &str = "lockkeeper_filter_trap.wasm";
 

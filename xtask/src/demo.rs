@@ -3,7 +3,7 @@
 mod check;
 mod guide;
 
-use crate::build;
+use crate::{build, worker_demo};
 use anyhow::{Result, bail};
 use lockkeeper_tests::{Envoy, EnvoyConfig, Redis, Upstream, paths, ports};
 use std::process::ExitCode;
@@ -16,9 +16,19 @@ const WATCH: Duration = Duration::from_millis(500);
 /// How to run the demo.
 #[derive(clap::Args)]
 pub struct Options {
+    /// The gateway to run the policy in: `envoy`, or `worker` for the Cloudflare Worker
+    #[arg(value_enum, default_value_t = Gateway::Envoy)]
+    gateway: Gateway,
     /// Send the requests of the guide, print expected and seen, and end
     #[arg(long)]
     check: bool,
+}
+
+/// What limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Gateway {
+    Envoy,
+    Worker,
 }
 
 /// The servers of one demo; they end with it.
@@ -31,6 +41,9 @@ pub struct Demo {
 
 /// Runs the demo until Ctrl-C, or its check.
 pub fn run(options: &Options) -> Result<ExitCode> {
+    if options.gateway == Gateway::Worker {
+        return worker_demo::run(options.check);
+    }
     build::filter()?;
     // From here on, Ctrl-C ends the children in order; before, it ends cargo.
     let (interrupt, interrupted) = mpsc::channel();

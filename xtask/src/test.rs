@@ -1,7 +1,7 @@
 //! `cargo xtask test`: every check and every test, with a summary at the end.
 
 use crate::build::{self, cargo};
-use crate::tidy;
+use crate::{tidy, worker};
 use anyhow::{Result, ensure};
 use lockkeeper_tests::tools;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ type Step<'a> = (&'static str, Box<dyn Fn() -> Result<()> + 'a>);
 
 /// Runs all steps, also after one failed.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let steps: [Step; 7] = [
+    let steps: [Step; 8] = [
         ("tools", Box::new(fetch_tools)),
         ("fmt", Box::new(|| cargo_step(&["fmt", "--check"], &[]))),
         (
@@ -35,6 +35,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             }),
         ),
         ("wasm", Box::new(build::all)),
+        ("worker", Box::new(worker::all)),
         ("tidy", Box::new(tidy::check)),
         ("tests", Box::new(|| tests(&options.cargo_test))),
     ];
@@ -65,6 +66,7 @@ fn timed(name: &str, step: &dyn Fn() -> Result<()>) -> (Duration, Result<()>) {
 fn fetch_tools() -> Result<()> {
     tools::envoy()?;
     tools::redis_server()?;
+    tools::workerd()?;
     tools::wasm_target()
 }
 

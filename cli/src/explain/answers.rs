@@ -12,10 +12,10 @@ use lockkeeper_core::resp::Reply;
 use lockkeeper_core::store::StoreFailure;
 use serde::Serialize;
 
+use crate::store::SLOT_RETRY_US;
+
 /// Every window begins at this time, so resets are the longest possible.
 const NOW_US: u64 = 0;
-/// Slots may come back at any time, so nobody is sent away for longer.
-const SLOT_RETRY_US: u64 = 1_000_000;
 
 /// What a client may see.
 #[derive(Debug, Serialize)]
@@ -95,8 +95,8 @@ fn admitted_at_once(charge: &Charge<'_>) -> u64 {
 /// Ends the decision as a store would for the request of this number in one instant.
 fn answered(step: Step, number: u64) -> Step {
     let Step::Call(call) = step else { return step };
-    let verdicts = verdicts(&call, number);
-    call.resume(Ok(reply(&verdicts)))
+    let reply = reply(&call, &verdicts(&call, number));
+    call.resume(Ok(reply))
 }
 
 fn verdicts(call: &Call, number: u64) -> Vec<Verdict> {
@@ -126,12 +126,24 @@ fn imagined(algorithm: &Algorithm) -> Algorithm {
     held.and_then(|_| window()).map_or_else(|| algorithm.clone(), Algorithm::from)
 }
 
-fn reply(verdicts: &[Verdict]) -> Reply {
+/// What a store says that keeps no record of the request's claims yet.
+fn reply(call: &Call, verdicts: &[Verdict]) -> Reply {
     let integer = |number: u64| Reply::Integer(i64::try_from(number).unwrap_or(i64::MAX));
-    let numbers = verdicts.iter().flat_map(|verdict| {
+    let text = |text: &str| Reply::BulkString(text.as_bytes().to_vec());
+    let mut elements = vec![text("tag")];
+    let is_denied = call.charges().iter().zip(verdicts).any(|(charge, verdict)| charge.enforce && !verdict.admitted);
+    match is_denied {
+        _ if call.asks().is_empty() => {}
+        true => elements.push(text("denied")),
+        false => {
+            elements.push(text("new"));
+            call.asks().iter().for_each(|_| elements.extend([text("1"), integer(1)]));
+        }
+    }
+    elements.extend(verdicts.iter().flat_map(|verdict| {
         [u64::from(verdict.admitted), verdict.remaining, verdict.reset_us, verdict.retry_us].map(integer)
-    });
-    Reply::Array(std::iter::once(Reply::BulkString(b"tag".to_vec())).chain(numbers).collect())
+    }));
+    Reply::Array(elements)
 }
 
 fn seen(step: Step, rules: &AnswerRules, circumstances: Circumstances<'_>) -> Seen {

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::answers::{Answers, Seen};
+use super::claims::AppliedClaim;
 use super::routes::{By, Chosen};
 use super::{AppliedLimit, Explanation, IdentityPart};
 use crate::style::{self, paint};
@@ -21,6 +22,7 @@ pub fn described(explanation: &Explanation) -> String {
         Some(policy) => {
             text.push_str(&heading(&format!("policy {}", policy.name)));
             policy.limits.iter().for_each(|limit| describe_limit(&mut text, limit));
+            policy.claims.iter().for_each(|claim| describe_claim(&mut text, claim));
         }
     }
     describe_answers(&mut text, &explanation.answers);
@@ -76,6 +78,15 @@ fn describe_limit(text: &mut String, limit: &AppliedLimit) {
         (None, Some("reject")) => row(text, "  rejected", "a part of the identity is missing"),
         (None, Some(_)) => row(text, "  skipped", "a part of the identity is missing"),
         (None, None) => row(text, "  skipped", "the request is answered or exempt before this limit counts"),
+    }
+}
+
+fn describe_claim(text: &mut String, claim: &AppliedClaim) {
+    let _ = writeln!(text, "  {} by {}", paint(style::STRONG, claim.kind), claim.by.join(", "));
+    match (&claim.store_key, claim.unclaimed) {
+        (Some(key), _) => row(text, "  claims", key),
+        (None, Some(why)) => row(text, "  skipped", why),
+        (None, None) => {}
     }
 }
 

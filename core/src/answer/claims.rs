@@ -9,7 +9,7 @@ use crate::decision::{Action, Answer, GrpcStatus, Outcome};
 use crate::idempotency::key::KeyError;
 use crate::idempotency::replay::{self, Client, Replay};
 use crate::idempotency::stored::{self, Sealed, Stored};
-use crate::policy::Idempotency;
+use crate::policy::{Idempotency, Limit};
 use crate::rate_limit_fields::whole_seconds;
 
 /// What is wrong with a request's key, before any store is asked.
@@ -64,7 +64,7 @@ pub fn of_kept(rules: &Idempotency, kept: &Kept, accept_encoding: Option<&[u8]>)
         Kept::Done { body, encoding, .. } => {
             let stored = Stored::from_kept(status, sealed.headers.clone(), body, *encoding)?;
             let client = Client { is_head: false, accept_encoding };
-            replay::replay(stored, &client, &rules.replayed_header, Vec::new())
+            replay::replay(stored, &client, &rules.replayed_header)
         }
     };
     Some(match replayed {
@@ -125,12 +125,23 @@ pub fn key_reused(rules: &Idempotency) -> Action {
 
 /// 429: too many replays, conflicts and mismatches. `retry_us` is when there is room again.
 pub fn replay_limited(rules: &Idempotency, retry_us: u64) -> Action {
-    let limit = rules.replay_limit.iter().map(|limit| limit.label.as_str());
+    let title = "Too many retries with known idempotency keys";
+    quota_exceeded(rules.replay_limit.as_ref(), "idempotency-replays-limited", title, retry_us)
+}
+
+/// 429: too many requests whose bodies must be read before they pass. `retry_us` is when there is room again.
+pub fn hold_limited(rules: &Idempotency, retry_us: u64) -> Action {
+    let title = "Too many requests with idempotency keys and bodies";
+    quota_exceeded(rules.hold_limit.as_ref(), "idempotency-bodies-limited", title, retry_us)
+}
+
+fn quota_exceeded(limit: Option<&Limit>, slug: &str, title: &str, retry_us: u64) -> Action {
+    let limit = limit.iter().map(|limit| limit.label.as_str()).collect::<Vec<_>>();
     Problem {
         kind: "https://iana.org/assignments/http-problem-types#quota-exceeded".into(),
-        ..Problem::of("", "idempotency-replays-limited", 429, "Too many retries with known idempotency keys")
+        ..Problem::of("", slug, 429, title)
     }
-    .member("violated-policies", limit.collect::<Vec<_>>())
+    .member("violated-policies", limit)
     .retryable_after(whole_seconds(retry_us).max(1))
     .grpc(GrpcStatus::ResourceExhausted)
     .into()

@@ -295,7 +295,7 @@ mod tests {
         ];
         for (command, script, expected) in rows {
             assert_eq!(words(&command, false), format!("EVALSHA {} {expected}", script.sha1));
-            assert_eq!(words(&command, true), format!("EVAL {} {expected}", script.text));
+            assert_eq!(words(&command, true), format!("EVAL {} {expected}", script.text()));
         }
     }
 

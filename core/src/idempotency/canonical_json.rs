@@ -1,5 +1,6 @@
 //! One text for all spellings of a JSON value, so that a retry may order and space its body as it likes.
 
+use crate::order;
 use crate::policy::node::Node;
 
 /// The canonical text of a document, in the manner of RFC 8785; `None` when it is none, or none that has one meaning.
@@ -48,7 +49,7 @@ fn write_object(members: &[(String, Node)], numbers: &mut NumberLiterals<'_>, ou
         write(node, numbers, &mut value)?;
         written.push((name, value));
     }
-    written.sort_by_key(|(name, _)| *name);
+    let written = order::sorted(written);
     if written.windows(2).any(|pair| matches!(pair, [(first, _), (second, _)] if first == second)) {
         return None;
     }

@@ -25,6 +25,9 @@ pub struct Idempotency {
     pub scope: Vec<KeyPart>,
     /// What makes two requests the same.
     pub fingerprint: FingerprintRules,
+    /// How often an instance holds a body of one client's for the fingerprint; `None` when that is not bounded, or no
+    /// body is held.
+    pub hold_limit: Option<Limit>,
     /// How long a claim lasts.
     pub lease: LeaseRules,
     /// How long an outcome is kept, in microseconds.
@@ -64,7 +67,7 @@ impl Idempotency {
     pub fn parts(&self) -> impl Iterator<Item = &KeyPart> {
         // Replays are counted by scope; only where there is none does their limit look at something of its own.
         let own = self.replay_limit.iter().filter(|_| self.scope.is_empty());
-        self.scope.iter().chain(own.flat_map(Limit::parts))
+        self.scope.iter().chain(own.chain(&self.hold_limit).flat_map(Limit::parts))
     }
 
     /// What the host must look up for it.

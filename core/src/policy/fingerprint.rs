@@ -2,9 +2,12 @@
 
 use super::error::PolicyErrors;
 use super::names::header_name;
+use super::node::Node;
 use super::reader::{Members, Place};
-use super::{BodyFingerprint, FingerprintRules, OverMax};
+use super::replay_limit::Stands;
+use super::{BodyFingerprint, FingerprintRules, Limit, OverMax, hold_limit, limit};
 use crate::identity::meaning;
+use crate::order;
 
 /// Changes when the fingerprint of the same request under the same rules does.
 const RECIPE_VERSION: &str = "1";
@@ -18,20 +21,25 @@ const BODIES: [(&str, BodyFingerprint); 4] = [
     ("ignored", BodyFingerprint::Ignored),
 ];
 
-/// Reads the member `fingerprint`.
-pub(super) fn read(idempotency: &Members<'_>, errors: &mut PolicyErrors) -> Option<FingerprintRules> {
-    let defaults = FingerprintRules {
-        body: BodyFingerprint::Raw,
-        headers: Vec::new(),
-        max_body_bytes: BODY_BYTES,
-        over_max: OverMax::Reject,
-        recipe: recipe(BodyFingerprint::Raw, &[]),
-    };
-    idempotency.or("fingerprint", defaults, errors, read_object)
+/// Reads the member `fingerprint`, and the limit on how often a body is held for it.
+pub(super) fn read(
+    idempotency: &Members<'_>,
+    stands: &Stands<'_>,
+    scope: &limit::Scope<'_>,
+    errors: &mut PolicyErrors,
+) -> Option<(FingerprintRules, Option<Limit>)> {
+    let empty = Node::Object(Vec::new());
+    let default = Place { path: format!("{}.fingerprint", idempotency.path()), node: &empty };
+    let place = idempotency.optional("fingerprint").unwrap_or(default);
+    let object = place.object(errors, "an object with body, headers, max_body_bytes and over_max")?;
+    let rules = read_rules(&object, errors);
+    let body = rules.as_ref().map_or(BodyFingerprint::Raw, |rules| rules.body);
+    let hold_limit = hold_limit::read(&object, body, stands, scope, errors);
+    object.finish(errors, &["body", "headers", "max_body_bytes", "over_max", hold_limit::FIELD]);
+    Some((rules?, hold_limit?))
 }
 
-fn read_object(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<FingerprintRules> {
-    let object = place.object(errors, "an object with body, headers, max_body_bytes and over_max")?;
+fn read_rules(object: &Members<'_>, errors: &mut PolicyErrors) -> Option<FingerprintRules> {
     let body = object.or("body", BodyFingerprint::Raw, errors, |place, errors| place.choice(errors, &BODIES));
     let headers = object.or("headers", Vec::new(), errors, read_headers);
     let max_body_bytes = object.or("max_body_bytes", BODY_BYTES, errors, |place, errors| {
@@ -39,7 +47,6 @@ fn read_object(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Fingerpri
     });
     let over = [("reject", OverMax::Reject), ("unfingerprinted", OverMax::Unfingerprinted)];
     let over_max = object.or("over_max", OverMax::Reject, errors, |place, errors| place.choice(errors, &over));
-    object.finish(errors, &["body", "headers", "max_body_bytes", "over_max"]);
     let (body, headers) = (body?, headers?);
     let recipe = recipe(body, &headers);
     Some(FingerprintRules { body, headers, max_body_bytes: max_body_bytes?, over_max: over_max?, recipe })
@@ -47,10 +54,8 @@ fn read_object(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Fingerpri
 
 /// Reads the headers; their order means nothing, so they get one.
 fn read_headers(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Vec<String>> {
-    let mut names: Vec<String> =
-        read_header_names(place, HEADERS_MAX, errors)?.into_iter().map(|(name, _)| name).collect();
-    names.sort();
-    Some(names)
+    let names = read_header_names(place, HEADERS_MAX, errors)?.into_iter().map(|(name, _)| name);
+    Some(order::sorted(names.collect()))
 }
 
 /// Reads a list of at most `most` header names, each with its place.

@@ -2,13 +2,13 @@
 
 use super::claim::{self, header_of};
 use super::error::PolicyErrors;
-use super::limit::{self, Own};
+use super::limit;
 use super::node::Node;
-use super::numbers::{self, Kind, Numbers};
 use super::reader::{Members, Place};
+use super::replay_limit::{self, Stands};
 use super::routes::read_methods;
-use super::units::{Rate, duration_us_between};
-use super::{Idempotency, Limit, LimitId, MissingKey, OnUnknown, Respond, fingerprint, key, stored};
+use super::units::duration_us_between;
+use super::{Idempotency, LimitId, OnUnknown, Respond, fingerprint, key, stored};
 use crate::identity::KeyPart;
 
 const FIELDS: [&str; 17] = [
@@ -50,14 +50,14 @@ pub(super) fn read(
     let methods = object.or("methods", vec!["POST".to_owned(), "PATCH".to_owned()], errors, read_changing_methods);
     let key_bytes = object.or("key_length", (1, 255), errors, read_key_length);
     let scope_parts = read_scope(&object, errors);
-    let fingerprint = fingerprint::read(&object, errors);
+    let stands = Stands { policy, id, scope: scope_parts.as_deref().unwrap_or_default() };
+    let fingerprint = fingerprint::read(&object, &stands, scope, errors);
     let claim = claim::read(&object, errors);
     let longest_us = claim.as_ref().map_or(0, |claim| claim.lease.max_lease_us);
     let retention_us =
         object.or("retention", DAY_US, errors, |place, errors| read_retention(place, longest_us, errors));
     let on_unknown = read_on_unknown(&object, errors);
-    let place_of = ReplayLimitPlace { policy, id, scope: scope_parts.as_deref().unwrap_or_default() };
-    let replay_limit = read_replay_limit(&object, &place_of, scope, errors);
+    let replay_limit = replay_limit::read(&object, &stands, scope, errors);
     let responds = [("after_store", Respond::AfterStore), ("at_once", Respond::AtOnce)];
     let respond = object.or("respond", Respond::AfterStore, errors, |place, errors| place.choice(errors, &responds));
     let stored = stored::read(&object, errors);
@@ -68,13 +68,15 @@ pub(super) fn read(
     let mismatch_status = read_status(&object, "mismatch_status", &[422, 409, 400], errors);
     object.finish(errors, &[&FIELDS[..], &claim::FIELDS[..]].concat());
     let claim = claim?;
+    let (fingerprint, hold_limit) = fingerprint?;
     let found = Idempotency {
         header: header?,
         required: required?,
         methods: methods?,
         key_bytes: key_bytes?,
         scope: scope_parts?,
-        fingerprint: fingerprint?,
+        fingerprint,
+        hold_limit,
         lease: claim.lease,
         retention_us: retention_us?,
         on_unknown: on_unknown?,
@@ -172,48 +174,6 @@ fn read_on_unknown(object: &Members<'_>, errors: &mut PolicyErrors) -> Option<On
                     second time)";
     let choices = [("reject", OnUnknown::Reject), ("retry_after_lease", OnUnknown::RetryAfterLease)];
     object.required("on_unknown", errors, expected)?.choice(errors, &choices)
-}
-
-/// Where the limit of replays stands, and whose replays it counts together.
-struct ReplayLimitPlace<'a> {
-    policy: &'a str,
-    id: LimitId,
-    scope: &'a [KeyPart],
-}
-
-fn read_replay_limit(
-    object: &Members<'_>,
-    stands: &ReplayLimitPlace<'_>,
-    scope: &limit::Scope<'_>,
-    errors: &mut PolicyErrors,
-) -> Option<Option<Limit>> {
-    let default = Numbers::TokenBucket { capacity: 20, refill: Rate { tokens: 5, period_us: 1_000_000 } };
-    let numbers = match object.optional("replay_limit") {
-        None => default,
-        Some(place) if *place.node == Node::Bool(false) => return Some(None),
-        Some(place) => {
-            let object = place.object(errors, "an object with capacity and refill, or false for none")?;
-            let numbers = numbers::read(Kind::TokenBucket, &object, errors);
-            object.finish(errors, Kind::TokenBucket.fields());
-            numbers?
-        }
-    };
-    // Nobody's replays use up those of others where all clients share one scope.
-    let (key, on_missing_key) = match stands.scope {
-        [] => (vec![KeyPart::ClientAddress], MissingKey::Fallback(KeyPart::Constant("all".to_owned()))),
-        parts => (parts.to_vec(), MissingKey::Skip),
-    };
-    let base = numbers::grant(numbers, 1, object, scope.options, errors)?;
-    let own = Own {
-        name: "replay_limit".to_owned(),
-        // No limit's name holds a dot, so that no limit of the list is stored under this one.
-        stored_as: (format!("{}.idempotency.replay_limit", stands.policy), numbers.meaning(&key, scope.prefixes)),
-        base,
-        key,
-        on_missing_key,
-        enforce: true,
-    };
-    Some(Some(limit::own(stands.id, own, scope)))
 }
 
 fn read_status(object: &Members<'_>, field: &str, choices: &[u16], errors: &mut PolicyErrors) -> Option<u16> {

@@ -11,6 +11,7 @@ use super::reader::Place;
 use super::{route_path, suggest};
 use crate::identity::KeyPart;
 use crate::normalize::{self, PathRules};
+use crate::order;
 use crate::route::{HeaderMatch, HostMatch, PathMatch, Route};
 
 const ROUTES_MAX: usize = 10_000;
@@ -52,9 +53,7 @@ fn note_repeated_matches(places: &[Place<'_>], routes: &[Option<Route>], errors:
     let mut known: HashMap<_, &str> = HashMap::new();
     for (place, route) in places.iter().zip(routes) {
         let Some(route) = route else { continue };
-        let (mut methods, mut headers) = (route.methods.clone(), route.headers.clone());
-        methods.sort();
-        headers.sort();
+        let (methods, headers) = (order::sorted(route.methods.clone()), order::sorted(route.headers.clone()));
         let key = (route.route_name.clone(), route.host.clone(), route.path.shape(), methods, headers);
         if let Some(first) = known.get(&key) {
             let found = format!("the same match as {first}");

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 
 use super::{HostMatch, PathMatch, RequestLine, Route, Segment};
 use crate::normalize::segments;
+use crate::order;
 
 /// All routes, in the order of the file, and the index over them.
 #[derive(Clone, Debug, Default)]
@@ -28,10 +29,9 @@ impl Routes {
     /// Indexes the routes of a file.
     pub fn new(routes: Vec<Route>) -> Routes {
         let mut indexed = Routes::default();
-        let mut order: Vec<usize> = (0..routes.len()).collect();
-        // Stable: of equals the first of the file stays first.
-        order.sort_by_key(|index| routes.get(*index).map(Route::rank));
-        for index in order {
+        let rank = |index: usize| routes.get(index).map(Route::rank);
+        // Of equals the first of the file stays first.
+        for index in order::indices(routes.len(), &|one, other| rank(one).cmp(&rank(other))) {
             let Some(route) = routes.get(index) else { continue };
             let hosts = match &route.route_name {
                 Some(name) => indexed.named.entry(name.clone()).or_default(),

@@ -30,7 +30,7 @@ fn a_script_that_is_not_cached_is_sent_whole_once_with_the_same_arguments() {
     let cached = command(&first, "tag");
     let second = call(first.resume(Err(StoreFailure::Refused(Refusal::NoScript))));
     let whole = command(&second, "tag");
-    assert_eq!(whole[..2], [b"EVAL".to_vec(), script::DECIDE.text.as_bytes().to_vec()]);
+    assert_eq!(whole[..2], [b"EVAL".to_vec(), script::DECIDE.text().as_bytes().to_vec()]);
     assert_eq!(whole[2..], cached[2..]);
     let decision = decision(second.resume(Err(StoreFailure::Refused(Refusal::NoScript))));
     assert_eq!(decision.report.outcome, Outcome::Unavailable, "a second NOSCRIPT is a failure, no loop");

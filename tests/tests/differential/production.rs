@@ -27,7 +27,7 @@ fn call(key: &str, algorithm: &Algorithm) -> Words {
 fn loaded() -> Store {
     let mut store = Store::start();
     for script in [DECIDE, PROBE] {
-        let reply = store.run(&[words(&["SCRIPT", "LOAD", script.text])]);
+        let reply = store.run(&[words(&["SCRIPT", "LOAD", &script.text()])]);
         assert_eq!(texts(&reply[0]), [script.sha1]);
     }
     store

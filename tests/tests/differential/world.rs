@@ -61,10 +61,10 @@ pub struct Tally {
 
 impl World {
     pub fn new(now_us: u64) -> Self {
-        let prelude =
-            script::DECIDE.text.lines().find(|line| line.contains("'TIME'")).expect("the line that reads time");
-        assert_eq!(script::DECIDE.text.matches(prelude).count(), 1);
-        let text = script::DECIDE.text.replace(prelude, "local time = { ARGV[#ARGV - 1], ARGV[#ARGV] }");
+        let whole = script::DECIDE.text();
+        let prelude = whole.lines().find(|line| line.contains("'TIME'")).expect("the line that reads time");
+        assert_eq!(whole.matches(prelude).count(), 1);
+        let text = whole.replace(prelude, "local time = { ARGV[#ARGV - 1], ARGV[#ARGV] }");
         let mut store = Store::start();
         let loaded = store.run(&[words(&["SCRIPT", "LOAD", &text])]);
         let [script] = texts(&loaded[0]).try_into().expect("the script compiles");

@@ -60,7 +60,7 @@ fn the_redis_user_of_operations_md_may_do_what_the_scripts_do() {
     let rights = operations.text.lines().find(|line| line.starts_with("ACL SETUSER")).expect("a line of rights");
     let granted: BTreeSet<&str> = rights.split(' ').filter_map(|word| word.strip_prefix('+')).collect();
     let scripts = [script::ADMIT, script::COMPLETE, script::DECIDE, script::PROBE, script::RELEASE, script::RENEW];
-    for text in scripts.map(|script| script.text) {
+    for text in scripts.map(|script| script.text()) {
         let calls = text.split("call('").skip(1).filter_map(|rest| rest.split('\'').next());
         let missing: Vec<String> =
             calls.map(str::to_lowercase).filter(|call| !granted.contains(call.as_str())).collect();

@@ -79,11 +79,11 @@ impl Store {
         }
         let words = words(command);
         let reply = match (words[0].as_str(), words[1].as_str()) {
-            ("EVAL", text) if text == script::PROBE.text => {
+            ("EVAL", text) if text == script::PROBE.text() => {
                 assert_eq!(words[2..4], ["1", "sim:probe"]);
                 format!("*1\r\n${}\r\n{}\r\n", words[4].len(), words[4]).into_bytes()
             }
-            ("EVAL", text) if text == script::DECIDE.text => {
+            ("EVAL", text) if text == script::DECIDE.text() => {
                 self.script_is_cached = true;
                 self.execute(&words[2..], now_us)
             }

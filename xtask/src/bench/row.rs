@@ -52,7 +52,8 @@ impl Budget {
         Self { floor: Some(floor), aim: Some(aim), better: Better::Higher }
     }
 
-    const NONE: Self = Self { floor: None, aim: None, better: Better::Higher };
+    /// None: the figure is for comparison.
+    pub const NONE: Self = Self { floor: None, aim: None, better: Better::Higher };
 
     fn is_met(self, value: f64, bound: Option<f64>) -> bool {
         bound.is_none_or(|bound| match self.better {

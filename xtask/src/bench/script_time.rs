@@ -41,7 +41,7 @@ pub fn measure(redis: &Redis, rounds: usize) -> Result<Vec<Row>> {
 fn round(connection: &mut Connection, algorithm: &Algorithm) -> Result<Vec<(f64, f64)>> {
     redis::cmd("FLUSHALL").exec(connection)?;
     let mut load = |text: &str| redis::cmd("SCRIPT").arg("LOAD").arg(text).query::<String>(connection);
-    let (baseline, decision) = (load(BASELINE)?, load(script::DECIDE.text)?);
+    let (baseline, decision) = (load(BASELINE)?, load(&script::DECIDE.text())?);
     let window = [MINUTE_US.to_string().into_bytes()];
     let charge = script::arguments(b"bench", &[Charge { algorithm, cost: 1, enforce: true }]);
     let pair = |_| {

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use lockkeeper_tests::tools;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -19,8 +20,20 @@ pub struct Measured {
 
 /// One run from one thread; an error when an answer was not a success.
 pub fn run(server: SocketAddr, connections: u32, time: Duration) -> Result<Measured> {
+    measure(server, connections, time, None)
+}
+
+/// The same with requests that a Lua script makes.
+pub fn run_script(server: SocketAddr, connections: u32, time: Duration, script: &Path) -> Result<Measured> {
+    measure(server, connections, time, Some(script))
+}
+
+fn measure(server: SocketAddr, connections: u32, time: Duration, script: Option<&Path>) -> Result<Measured> {
     let mut command = Command::new(tools::wrk()?);
     command.args(["--latency", "--threads", "1", "--connections", &connections.to_string()]);
+    if let Some(script) = script {
+        command.arg("--script").arg(script);
+    }
     command.args(["--duration", &format!("{}s", time.as_secs()), &format!("http://{server}/")]);
     let output = command.output().context("starting wrk")?;
     let text = String::from_utf8_lossy(&output.stdout);

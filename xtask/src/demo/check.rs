@@ -26,6 +26,7 @@ pub fn run(demo: &mut Demo) -> Result<ExitCode> {
     checks.bucket()?;
     if with_redis {
         checks.window()?;
+        checks.payments()?;
         checks.outage()?;
     } else {
         checks.expect("POST /v1/login without a store", "503", &checks.login("ada")?);
@@ -75,6 +76,20 @@ impl Checks<'_> {
         Ok(())
     }
 
+    /// Policy `payments`: a key runs once.
+    fn payments(&mut self) -> Result<()> {
+        let before = self.demo.upstream.count();
+        self.expect("POST /v1/payments with a key", "200", &self.pay(Some("k-1"), "{\"amount\":1}")?);
+        let again = self.pay(Some("k-1"), "{\"amount\":1}")?;
+        self.expect("POST /v1/payments, the same again", "200 idempotent-replayed", &again);
+        let other = self.pay(Some("k-1"), "{\"amount\":2}")?;
+        self.expect("POST /v1/payments, another amount with that key", "422 application/problem+json", &other);
+        self.expect("POST /v1/payments without a key", "400 application/problem+json", &self.pay(None, "{}")?);
+        let runs = self.demo.upstream.count() - before;
+        self.compare("payments that reached the upstream", "1", &runs.to_string());
+        Ok(())
+    }
+
     /// Redis away: `api` is limited by this Envoy, `login` is refused; Redis back: as before.
     fn outage(&mut self) -> Result<()> {
         self.redis()?.kill();
@@ -100,6 +115,15 @@ impl Checks<'_> {
         self.demo.envoy.client().send(&Request::get("/hello"))
     }
 
+    fn pay(&self, key: Option<&str>, body: &str) -> Result<Response> {
+        let request = Request::new("POST", "/v1/payments").header("authorization", "Bearer demo").body(body);
+        let request = match key {
+            Some(key) => request.header("idempotency-key", key),
+            None => request,
+        };
+        self.demo.envoy.client().send(&request)
+    }
+
     fn login(&self, user: &str) -> Result<Response> {
         self.demo.envoy.client().send(&Request::new("POST", "/v1/login").header("x-user", user))
     }
@@ -118,7 +142,12 @@ impl Checks<'_> {
     fn expect(&mut self, what: &str, expected: &str, response: &Response) {
         let retry_after =
             response.header("retry-after").map_or_else(String::new, |value| format!(" retry-after={value}"));
-        let seen = format!("{}{retry_after} {}", response.status, response.header("content-type").unwrap_or("-"));
+        let replayed = if response.header("idempotent-replayed").is_some() { " idempotent-replayed" } else { "" };
+        let content_type = response.header("content-type").unwrap_or("-");
+        self.compare(what, expected, &format!("{}{retry_after}{replayed} {content_type}", response.status));
+    }
+
+    fn compare(&mut self, what: &str, expected: &str, seen: &str) {
         let holds = expected.split(' ').all(|part| seen.split(' ').any(|word| word == part));
         self.failed += u32::from(!holds);
         println!("{}  {what:<44} expected {expected:<44} seen {seen}", if holds { "ok    " } else { "FAILED" });

@@ -30,6 +30,12 @@ fn to_try(demo: &Demo, base: &str, admin: &str) -> Vec<(String, &'static str)> {
     let mut commands = vec![
         (format!("curl -i {base}/hello"), "policy api: five at once, then one a second; the sixth is a 429"),
         (format!("curl -i -X POST -H 'x-user: ada' {base}/v1/login"), "policy login: three a minute for each user"),
+        (
+            format!(
+                "curl -i -H 'authorization: Bearer demo' -H 'idempotency-key: k-2' -d '{{\"amount\":1}}' {base}/v1/payments"
+            ),
+            "policy payments: a key runs once; the second answer is a replay, another body gets 422",
+        ),
         (format!("curl -s {admin}/stats/prometheus | grep ^lockkeeper_"), "what was decided, by policy and limit"),
     ];
     if let Some(redis) = &demo.redis {

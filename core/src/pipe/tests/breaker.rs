@@ -10,7 +10,7 @@ fn probe(client: &mut Client) -> (String, u64) {
         let sent = client.sent(Moment::Flush);
         if let [words] = sent.as_slice() {
             assert_eq!(words[0], "EVAL");
-            assert_eq!(words[1], script::PROBE.text);
+            assert_eq!(words[1], script::PROBE.text());
             assert_eq!(&words[2..4], ["1", PROBE_KEY]);
             return (words[4].clone(), waited_ms);
         }

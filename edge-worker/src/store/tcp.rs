@@ -1,0 +1,73 @@
+//! A socket for one request: connect, introduce ourselves and ask in one write, read the replies, close.
+
+use lockkeeper_core::resp::{Decoder, Reply};
+use lockkeeper_core::store::StoreFailure;
+
+use super::handshake::{Handshake, accepted};
+use crate::host::Socket;
+use crate::settings::Server;
+
+/// The connection of one request, opened by its first command. A second command, after NOSCRIPT, uses it again.
+#[derive(Default)]
+pub struct TcpSession {
+    socket: Option<Socket>,
+    decoder: Decoder,
+    sent: bool,
+}
+
+impl TcpSession {
+    /// Sends a command and waits for its reply, for as long as the caller does. A connection that failed is not used
+    /// again.
+    pub async fn ask(&mut self, server: &Server, command: &[u8]) -> Result<Reply, StoreFailure> {
+        let answer = self.exchange(server, command).await;
+        if matches!(answer, Err(StoreFailure::Unknown)) {
+            self.close();
+        }
+        answer
+    }
+
+    async fn exchange(&mut self, server: &Server, command: &[u8]) -> Result<Reply, StoreFailure> {
+        self.sent = false;
+        let (socket, handshake) = match self.socket.take() {
+            Some(socket) => (socket, None),
+            None => {
+                let socket = Socket::connect(&server.host, server.port, server.tls).await;
+                (socket.map_err(|_| StoreFailure::NotSent)?, Some(Handshake::of(server)))
+            }
+        };
+        let Handshake { bytes: mut output, replies } = handshake.unwrap_or(Handshake { bytes: Vec::new(), replies: 0 });
+        output.extend_from_slice(command);
+        socket.write(&output);
+        self.sent = true;
+        let socket = self.socket.insert(socket);
+        for _ in 0..replies {
+            accepted(&next_reply(socket, &mut self.decoder).await?)?;
+        }
+        match next_reply(socket, &mut self.decoder).await? {
+            Reply::Error(text) => Err(StoreFailure::of_error(&text)),
+            reply => Ok(reply),
+        }
+    }
+
+    /// What it means that the caller stopped waiting.
+    pub fn timed_out(&self) -> StoreFailure {
+        if self.sent { StoreFailure::Unknown } else { StoreFailure::NotSent }
+    }
+
+    /// Closes the connection, if there is one.
+    pub fn close(&mut self) {
+        if let Some(socket) = self.socket.take() {
+            socket.close();
+        }
+        self.decoder = Decoder::default();
+    }
+}
+
+async fn next_reply(socket: &Socket, decoder: &mut Decoder) -> Result<Reply, StoreFailure> {
+    loop {
+        if let Some(reply) = decoder.next_reply().map_err(|_| StoreFailure::Unknown)? {
+            return Ok(reply);
+        }
+        decoder.extend(&socket.read().await.ok_or(StoreFailure::Unknown)?);
+    }
+}
