@@ -180,7 +180,7 @@ impl Call {
         match result {
             Ok(reply) if self.asks().is_empty() => match verdicts(&reply, &self.counted) {
                 Some(verdicts) => self.decided(&verdicts, DecidedBy::Store),
-                None => self.failed(),
+                None => self.failed_unknown(),
             },
             Ok(reply) => match claim_reply(&reply, &self.counted, self.what_was_asked()) {
                 Some(reply) => self.admitted(reply),
