@@ -165,7 +165,8 @@ impl Gateway {
                     self.tick_sooner();
                     return Progress::Waiting;
                 }
-                Step::Call(call) => {
+                Step::Call(mut call) => {
+                    call.raise_floor(self.fence_floor.get());
                     let call = self.spare_upload(call, now_us);
                     let undecided = Undecided { waiter: waiter.clone(), call, deadline_us };
                     match self.submit(Parked::Decision(undecided), now_us, deadline_us) {

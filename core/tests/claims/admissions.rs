@@ -1,5 +1,6 @@
 //! What each answer of the store leads to.
 
+use lockkeeper_core::call::Call;
 use lockkeeper_core::decision::{DecidedBy, Outcome};
 use lockkeeper_core::engine::Step;
 use lockkeeper_core::script;
@@ -121,4 +122,15 @@ fn a_waiter_asks_again_a_little_later_each_time_until_its_time_is_up_and_holds_n
     assert!(waits_us.len() > 2 && waits_us[0] < waits_us[1], "{waits_us:?}");
     assert_eq!((decision.report.outcome, answer(&decision).status), (Outcome::Locked, 423));
     assert!(claimed(&decision).lease.is_none() && claimed(&decision).releases.is_empty());
+}
+
+#[test]
+fn a_call_asks_for_a_fence_above_what_its_host_has_seen_meanwhile() {
+    let mut call = call(begin(&engine(&[IDEMPOTENCY])));
+    let floor = |call: &Call| command(call).iter().rev().nth(2).cloned();
+    assert_eq!(floor(&call), Some("5".to_owned()));
+    call.raise_floor(1_796_083_200_123_456);
+    assert_eq!(floor(&call).as_deref(), Some(FENCE));
+    call.raise_floor(7);
+    assert_eq!(floor(&call).as_deref(), Some(FENCE), "it never falls");
 }
