@@ -168,6 +168,20 @@ impl Call {
         }
     }
 
+    /// Goes on with a reply that came so long after the command was sent, or without one. A grant that was on its way for
+    /// longer than it lasts may be another's by now: it is asked for again.
+    pub fn resume_after(self, elapsed_us: u64, result: Result<Reply, StoreFailure>) -> Step {
+        match result {
+            Ok(_) if elapsed_us >= self.lasts_us() => self.failed_unknown(),
+            result => self.resume(result),
+        }
+    }
+
+    /// How long what it asks for lasts once granted, in microseconds.
+    fn lasts_us(&self) -> u64 {
+        self.asks().iter().map(|ask| ask.lease_us).min().unwrap_or(u64::MAX)
+    }
+
     /// Goes on with the reply, or without one. A reply of another shape than the script's is a failure of the store.
     pub fn resume(self, result: Result<Reply, StoreFailure>) -> Step {
         match result {

@@ -10,6 +10,7 @@ use crate::call::Call;
 use crate::decision::{Action, Decision, LimitVerdict, Outcome, Report};
 use crate::hold_limit;
 use crate::identity::{Attribute, KeyPart};
+use crate::lease::LeaseCall;
 use crate::local_call::LocalCall;
 use crate::policy::{Limit, MissingKey, NoNumber, Policy, PolicySet, Rejection};
 use crate::selection::{GatewayRoute, Selection};
@@ -80,6 +81,11 @@ impl Wait {
     /// Asks the store again.
     pub fn resume(self) -> Step {
         Step::Call(self.call)
+    }
+
+    /// The client went away: what gives back what an unanswered command may have taken, if there was one.
+    pub fn abandoned(&self) -> Option<LeaseCall> {
+        self.call.abandoned()
     }
 }
 

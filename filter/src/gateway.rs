@@ -163,7 +163,7 @@ impl Gateway {
                 }
                 Step::Call(call) => {
                     let call = self.spare_upload(call, now_us);
-                    let undecided = Undecided { waiter: waiter.clone(), call, deadline_us };
+                    let undecided = Undecided { waiter: waiter.clone(), call, sent_us: now_us, deadline_us };
                     match self.submit(Parked::Decision(undecided), now_us, deadline_us) {
                         Ok(()) => return Progress::Waiting,
                         Err(Parked::Decision(Undecided { call, .. })) => {
@@ -323,13 +323,13 @@ impl Gateway {
     }
 
     fn decide(&self, undecided: Undecided, result: Result<Reply, StoreFailure>, now_us: u64) -> bool {
-        let Undecided { waiter, call, deadline_us } = undecided;
+        let Undecided { waiter, call, sent_us, deadline_us } = undecided;
         if !waiter.request.borrow().is_waiting() {
             self.give_back(call, now_us);
             return false;
         }
-        let sent_us = deadline_us.saturating_sub(self.config.deadline_us);
-        if let Progress::Decided(decision, _) = self.advance(call.resume(result), now_us, deadline_us, &waiter) {
+        let step = call.resume_after(now_us.saturating_sub(sent_us), result);
+        if let Progress::Decided(decision, _) = self.advance(step, now_us, deadline_us, &waiter) {
             RequestState::decide_later(&waiter, *decision, self, sent_us);
         }
         true

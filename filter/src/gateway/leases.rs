@@ -170,6 +170,8 @@ impl Gateway {
                 {
                     RequestState::decide_later(&waiter, *decision, self, sent_us);
                 }
+            } else {
+                self.tell_all(wait.abandoned().as_ref(), now_us);
             }
         }
         let late = self.timers.borrow_mut().bodies_late(now_us);
