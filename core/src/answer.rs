@@ -44,7 +44,7 @@ pub fn unavailable(custom: &CustomAnswer, limits: &[&str]) -> Action {
     let title = "Rate limits cannot be checked at the moment";
     let mut answer = Answer {
         grpc_status: GrpcStatus::Unavailable,
-        grpc_message: title.to_lowercase(),
+        grpc_message: title.to_ascii_lowercase(),
         ..problem_answer(kind, title, custom.status.unwrap_or(503), limits)
     };
     answer.headers.push(("retry-after".into(), UNAVAILABLE_RETRY_AFTER_S.to_string()));

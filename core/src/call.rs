@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::admission::{self, Asked};
 use crate::algorithm::{Algorithm, Charge};
 use crate::answer;
-use crate::claim::{self, Ask};
+use crate::claim::{self, Ask, Owner};
 use crate::decision::{DecidedBy, Decision, Outcome};
 use crate::engine::{Collected, Counted, Step};
 use crate::idempotency::fingerprint::BodyHasher;
@@ -113,10 +113,17 @@ impl Call {
         self.asked.as_deref().map_or(&[], |asked| &asked.asks)
     }
 
-    /// The limit on replays with its count, where there is one.
+    /// Who asks.
+    pub(crate) fn owner(&self) -> Owner {
+        self.asked.as_deref().map_or(Owner::NONE, |asked| asked.owner)
+    }
+
+    /// The limit on replays with its count, where there is one. A request that waits is counted when it comes, and not
+    /// each time that it asks again.
     fn replay(&self) -> Option<(&Counted, &Limit)> {
         let limit = self.policy()?.idempotency.as_deref()?.replay_limit.as_ref()?;
-        Some((self.asked.as_deref()?.replay.as_ref()?, limit))
+        let asked = self.asked.as_deref().filter(|asked| asked.waits == 0)?;
+        Some((asked.replay.as_ref()?, limit))
     }
 
     /// What counts the request, with its limit.
@@ -166,20 +173,6 @@ impl Call {
                 Step::Decide(Decision::new(action, report))
             }
         }
-    }
-
-    /// Goes on with a reply that came so long after the command was sent, or without one. A grant that was on its way for
-    /// longer than it lasts may be another's by now: it is asked for again.
-    pub fn resume_after(self, elapsed_us: u64, result: Result<Reply, StoreFailure>) -> Step {
-        match result {
-            Ok(_) if elapsed_us >= self.lasts_us() => self.failed_unknown(),
-            result => self.resume(result),
-        }
-    }
-
-    /// How long what it asks for lasts once granted, in microseconds.
-    fn lasts_us(&self) -> u64 {
-        self.asks().iter().map(|ask| ask.lease_us).min().unwrap_or(u64::MAX)
     }
 
     /// Goes on with the reply, or without one. A reply of another shape than the script's is a failure of the store.

@@ -3,25 +3,26 @@ import { DurableObject } from "cloudflare:workers";
 import wasm from "./lockkeeper_worker_bg.wasm";
 import { __wbg_reset_state, Connection, decide, initSync, watch } from "./lockkeeper_worker.js";
 
-// No decision takes longer than STORE_DEADLINE, at most 10 s: after this the module has failed.
+// The store is given STORE_DEADLINE, at most 10 s: after this the module has failed, unless it asked for more patience.
 const LOST_AFTER_MS = 11_000;
 
 let isBroken = false;
 let instance = 0;
-const undecided = new Set();
+const unsettled = new Set();
 
 initSync({ module: wasm });
 watch(panicked);
 
 export default {
   async fetch(request, environment, context) {
-    const fallback = { passes: false };
+    const fallback = { passes: false, without: [], patienceMs: 0 };
     let passage;
     try {
-      passage = await bounded(live().decide(request, environment, context, fallback));
+      passage = await bounded(live().decide(request, environment, context, fallback), fallback);
     } catch (error) {
       report("decision", error);
-      return fallback.passes ? origin(request, environment) : problem(503, "Rate limits cannot be checked at the moment");
+      const passes = fallback.passes && !request.bodyUsed;
+      return passes ? origin(request, environment, fallback.without) : problem(503, "The store cannot be asked at the moment");
     }
     const answer = passage.answer;
     if (answer) {
@@ -29,7 +30,7 @@ export default {
       return answer;
     }
     try {
-      return await passage.forward();
+      return await settled(passage.forward());
     } catch (error) {
       report("origin", error);
       return problem(502, "The origin cannot be reached");
@@ -66,23 +67,32 @@ function live() {
 function panicked(message) {
   isBroken = true;
   report("panic", message);
-  for (const abandon of undecided) abandon(new Error("the module panicked"));
+  for (const abandon of unsettled) abandon(new Error("the module panicked"));
 }
 
-// A promise of a module that has failed never settles.
-function bounded(decision) {
+// A promise of a module that has failed never settles by itself.
+function settled(promise) {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => {
-      isBroken = true;
-      end(reject)(new Error("no decision"));
-    }, LOST_AFTER_MS);
-    const end = (settle) => (value) => {
-      clearTimeout(timer);
-      undecided.delete(reject);
-      settle(value);
+    unsettled.add(reject);
+    promise.then(resolve, reject).finally(() => unsettled.delete(reject));
+  });
+}
+
+function bounded(decision, fallback) {
+  return new Promise((resolve, reject) => {
+    let timer;
+    const wait = (milliseconds) => {
+      timer = setTimeout(late, milliseconds);
     };
-    undecided.add(reject);
-    decision.then(end(resolve), end(reject));
+    const late = () => {
+      const more = fallback.patienceMs;
+      fallback.patienceMs = 0;
+      if (more > 0) return wait(more);
+      isBroken = true;
+      reject(new Error("no decision"));
+    };
+    wait(LOST_AFTER_MS);
+    settled(decision).then(resolve, reject).finally(() => clearTimeout(timer));
   });
 }
 
@@ -91,7 +101,10 @@ function report(what, error) {
   console.error(JSON.stringify({ lockkeeper: "failure", what, error: String(error) }));
 }
 
-function origin(request, environment) {
+function origin(request, environment, without) {
+  const headers = new Headers(request.headers);
+  for (const name of without) headers.delete(name);
+  request = new Request(request, { headers });
   if (environment.ORIGIN_SERVICE) return environment.ORIGIN_SERVICE.fetch(request);
   if (!environment.ORIGIN) return fetch(request);
   const { pathname, search } = new URL(request.url);

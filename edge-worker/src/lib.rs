@@ -2,16 +2,25 @@
 //! asks [`decide`](decide::decide) and, inside a Durable Object, [`Connection`](connection::Connection).
 
 mod answer;
+mod body;
+mod claims;
 mod connection;
 mod decide;
+mod exchange;
+mod held;
 mod host;
 mod isolate;
+mod lease;
 mod local;
 mod log;
+mod outgoing;
 mod passage;
 mod request;
+mod response;
 mod settings;
+mod steps;
 mod store;
+mod stream;
 
 use js_sys::Function;
 use wasm_bindgen::prelude::*;
