@@ -26,7 +26,7 @@ pub(super) fn read(
         }
         return Some(None);
     }
-    let default = Numbers::TokenBucket { capacity: 100, refill: Rate { tokens: 50, period_us: 1_000_000 } };
+    let default = Numbers::TokenBucket { capacity: 1_000, refill: Rate { tokens: 1_000, period_us: 1_000_000 } };
     let Some(numbers) = read_bucket(object, FIELD, default, errors)? else { return Some(None) };
     let key = vec![KeyPart::ClientAddress];
     let base = numbers::grant(numbers, 1, object, scope.options, errors)?;

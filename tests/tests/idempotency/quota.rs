@@ -56,7 +56,7 @@ fn idm_04_a_denial_never_claims_and_is_never_kept() {
 
 #[test]
 fn idm_04_an_outage_is_answered_503_and_not_kept() {
-    let mut stage = Stage::start(json!({}));
+    let mut stage = Stage::start(json!({ "fingerprint": { "hold_limit": false } }));
     assert_eq!(statuses(&stage, &[("k1", "x")]), [200]);
     stage.redis.kill();
     let down = stage.send(&payment("k2", "x"));

@@ -72,7 +72,7 @@ fn policy() -> Value {
         "scope": ["header:authorization"],
         "on_unknown": "reject",
         "replay_limit": false,
-        "fingerprint": { "max_body_bytes": 2 * HELD_BYTES },
+        "fingerprint": { "max_body_bytes": 2 * HELD_BYTES, "hold_limit": false },
         "response": { "max_body_bytes": HELD_BYTES }
     });
     json!({ "version": 1, "namespace": "bench-claims", "policies": { "all": { "idempotency": rules } }, "default_policy": "all" })
