@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use lockkeeper_core::completion::Circumstances;
-use lockkeeper_core::decision::{Action, Decision};
+use lockkeeper_core::decision::{Action, Decision, Report};
 use lockkeeper_core::engine::{Engine, Step};
 use lockkeeper_core::policy::FailureMode;
 use lockkeeper_core::selection::Selection;
@@ -38,15 +38,29 @@ pub async fn decide(
     fallback: Fallback,
 ) -> HostResult<Passage> {
     let isolate = Isolate::of(&environment).await?;
+    decide_in(&isolate, request, environment, context, fallback).await.map(|(passage, _)| passage)
+}
+
+/// The same with what an isolate, or a limiter of its own, holds; and the report on the decision.
+///
+/// # Errors
+/// The platform failed.
+pub async fn decide_in(
+    isolate: &Rc<Isolate>,
+    request: Request,
+    environment: JsValue,
+    context: worker::worker_sys::Context,
+    fallback: Fallback,
+) -> HostResult<(Passage, Report)> {
     let engine = isolate.engine();
     let selection = request::select(&engine, &request);
     fallback.set_passes(passes_undecided(&engine, &selection));
     panic_on_purpose(&request);
-    keep_up(&isolate, &environment, context);
+    keep_up(isolate, &environment, context);
     let values = request::values(&engine, &selection, &request);
     let step = engine.begin(&selection, &values);
-    let decision = carry_out(&isolate, step, &environment).await;
-    conclude(&isolate, &engine, decision, request, environment)
+    let decision = carry_out(isolate, step, &environment).await;
+    conclude(isolate, &engine, decision, request, environment)
 }
 
 /// Whether the policy lets requests pass that nobody can decide; a local limiter that has failed too decides nothing.
@@ -99,19 +113,20 @@ fn conclude(
     decision: Option<Decision>,
     request: Request,
     environment: JsValue,
-) -> HostResult<Passage> {
+) -> HostResult<(Passage, Report)> {
     let mut decision = decision.ok_or(JsValue::from_str("a step that limits do not have"))?;
     complete(&mut decision, engine, &request);
     let Decision { action, report, .. } = decision;
     log::decision(&report, engine.policies(), isolate.settings.log_sample);
     let degraded = report.decided_by.is_degraded().then(|| report.decided_by.word());
     let degraded = isolate.settings.degraded_header.clone().zip(degraded);
-    Ok(match action {
+    let passage = match action {
         Action::Answer(answer) => Passage::answered(answer::response(&answer, request::is_grpc(&request), degraded)?),
         Action::Forward { response_headers } => {
             Passage::open(request, environment, isolate.settings.origin.clone(), response_headers, degraded)
         }
-    })
+    };
+    Ok((passage, report))
 }
 
 /// Tells the decision what only the host knows, where that matters.

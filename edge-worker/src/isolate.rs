@@ -28,6 +28,14 @@ pub struct Isolate {
     looked_at_us: Cell<u64>,
 }
 
+/// Why there is no isolate.
+pub struct Refused {
+    /// `settings` or `policy`.
+    pub what: &'static str,
+    /// A line for each fault.
+    pub faults: Vec<String>,
+}
+
 /// How often an isolate looks for another version of the policy.
 const LOOK_EVERY_US: u64 = 30_000_000;
 /// The variable that holds the policy.
@@ -69,16 +77,24 @@ impl Isolate {
     }
 
     async fn set_up(environment: &JsValue) -> HostResult<Isolate> {
-        let settings = Settings::read(|name| host::variable(environment, name))
-            .map_err(|faults| refuse("settings", &faults.join("; ")))?;
-        let (version, engine) = match stored_policy(environment, None).await? {
-            Some((version, policy)) => (Some(version), load(&policy, &settings)),
-            None => {
-                let policy = host::variable(environment, POLICY);
-                (None, load(policy.as_deref().unwrap_or_default(), &settings))
-            }
+        let settings = settings(environment).map_err(refuse)?;
+        let isolate = match stored_policy(environment, None).await? {
+            Some((version, policy)) => Isolate::new(settings, Some(version), &policy),
+            None => Isolate::new(settings, None, &host::variable(environment, POLICY).unwrap_or_default()),
         };
-        let engine = engine.map_err(|faults| refuse("policy", &faults))?;
+        isolate.map_err(refuse)
+    }
+
+    /// One that no other request knows, with the policy of the variables.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn apart(environment: &JsValue) -> Result<Isolate, Refused> {
+        Isolate::new(settings(environment)?, None, &host::variable(environment, POLICY).unwrap_or_default())
+    }
+
+    fn new(settings: Settings, version: Option<String>, policy: &str) -> Result<Isolate, Refused> {
+        let engine = load(policy, &settings).map_err(|faults| Refused { what: "policy", faults })?;
         Ok(Isolate {
             store: Store::new(settings.transport.clone(), settings.deadline_us, host::random()),
             local: LocalTable::new(settings.local_sets, host::random_bytes()),
@@ -116,19 +132,24 @@ impl Isolate {
     }
 }
 
-fn refuse(what: &str, faults: &str) -> JsValue {
-    log::refused(what, faults);
+fn refuse(refused: Refused) -> JsValue {
+    log::refused(refused.what, &refused.faults);
     REFUSED.set(true);
     JsValue::from_str("the settings or the policy are refused")
 }
 
-fn load(policy: &str, settings: &Settings) -> Result<Engine, String> {
+fn settings(environment: &JsValue) -> Result<Settings, Refused> {
+    Settings::read(|name| host::variable(environment, name)).map_err(|faults| Refused { what: "settings", faults })
+}
+
+fn load(policy: &str, settings: &Settings) -> Result<Engine, Vec<String>> {
     let options = LoadOptions { local_share: settings.local_share };
-    let policies = PolicySet::from_json(policy.as_bytes(), options).map_err(|errors| errors.to_string())?;
+    let policies = PolicySet::from_json(policy.as_bytes(), options)
+        .map_err(|errors| errors.0.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     match policies.policies.iter().find(|policy| policy.may_hold()) {
         // Better no Worker than one that lets pass twice what must run once.
         Some(policy) => {
-            Err(format!("policy {}: a Worker enforces limits, no idempotency, locks or concurrency", policy.name))
+            Err(vec![format!("policy {}: a Worker enforces limits, no idempotency, locks or concurrency", policy.name)])
         }
         None => Ok(Engine::new(policies)),
     }

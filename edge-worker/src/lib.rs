@@ -1,11 +1,13 @@
 //! Lockkeeper as a Cloudflare Worker: a thin driver of `lockkeeper-core`. `js/worker.js` is what the platform calls; it
-//! asks [`decide`](decide::decide) and, inside a Durable Object, [`Connection`](connection::Connection).
+//! asks [`decide`](decide::decide) and, inside a Durable Object, [`Connection`](connection::Connection). Other Workers
+//! import `js/lockkeeper.js`, which holds a [`Limiter`](limiter::Limiter).
 
 mod answer;
 mod connection;
 mod decide;
 mod host;
 mod isolate;
+mod limiter;
 mod local;
 mod log;
 mod passage;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::host;
 
 /// The settings or the policy cannot be used.
-pub fn refused(what: &str, faults: &str) {
+pub fn refused(what: &str, faults: &[String]) {
     line(&json!({ "lockkeeper": "refused", "what": what, "faults": faults }));
 }
 

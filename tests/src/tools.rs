@@ -45,6 +45,21 @@ pub fn wrangler() -> Result<PathBuf> {
     worker_package("wrangler/bin/wrangler.js")
 }
 
+/// The bundler that wrangler uses. Runs by `node`.
+pub fn esbuild() -> Result<PathBuf> {
+    worker_package("esbuild/bin/esbuild")
+}
+
+/// The directory of the packages, for those who look for them there.
+pub fn worker_packages() -> Result<PathBuf> {
+    worker_package("")
+}
+
+/// The compiler of TypeScript, which checks types. Runs by `node`.
+pub fn typescript() -> Result<PathBuf> {
+    worker_package("typescript/bin/tsc")
+}
+
 /// A file of the packages that edge-worker/package-lock.json pins.
 fn worker_package(file: &str) -> Result<PathBuf> {
     let source = paths::workspace().join("edge-worker");
@@ -62,7 +77,7 @@ fn worker_package(file: &str) -> Result<PathBuf> {
 }
 
 fn fetch_worker_packages(source: &Path, directory: &Path) -> Result<()> {
-    eprintln!("tools: fetching workerd and wrangler (npm packages, 190 MB) into {}", directory.display());
+    eprintln!("tools: fetching workerd, wrangler and TypeScript (npm packages, 220 MB) into {}", directory.display());
     let npm = on_path("npm")
         .context("the Worker's tools are fetched with npm of Node 20 or newer, which is not on the PATH")?;
     let staging = tempfile::tempdir_in(paths::tools())?;

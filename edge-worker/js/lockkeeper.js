@@ -1,0 +1,148 @@
+// The limiter for Workers in JavaScript and TypeScript. What it takes and gives: lockkeeper.d.ts.
+import { waitUntil } from "cloudflare:workers";
+import { Limiter } from "./lockkeeper_worker.js";
+import { bounded, liveInstance, report, undecidable, unlessPanicked } from "./module.js";
+
+export { StoreConnection } from "./store_connection.js";
+
+// The options, by the name of the variable that says the same to the Worker.
+const OPTIONS = {
+  DEGRADED_HEADER: ["degradedHeader"],
+  LOCAL_SETS: ["local", "sets"],
+  LOCAL_SHARE: ["local", "share"],
+  LOG_SAMPLE: ["logSample"],
+  STORE_CONNECTION: ["store", "connections"],
+  STORE_DATABASE: ["store", "database"],
+  STORE_DEADLINE: ["store", "deadlineMs"],
+  STORE_LOCATION: ["store", "location"],
+  STORE_OBJECTS: ["store", "objects"],
+  STORE_PASSWORD: ["store", "password"],
+  STORE_TOKEN: ["store", "token"],
+  STORE_URL: ["store", "url"],
+  STORE_USER: ["store", "user"],
+};
+
+export class LockkeeperError extends Error {
+  name = "LockkeeperError";
+
+  constructor(code, faults) {
+    super(`${code}: ${faults.join("; ")}`);
+    this.code = code;
+    this.faults = faults;
+  }
+}
+
+export class Lockkeeper {
+  #variables;
+  #limiter;
+  #instance;
+
+  static async create(policy, options) {
+    const limiter = new Lockkeeper();
+    limiter.#variables = variables(policy, options);
+    try {
+      limiter.#live();
+    } catch (error) {
+      throw refusal(error);
+    }
+    return limiter;
+  }
+
+  async decide(request) {
+    const fallback = { passes: false };
+    const origin = new Origin();
+    try {
+      const environment = { ...this.#variables, ORIGIN_SERVICE: origin };
+      const decided = await bounded(this.#live().decide(request, environment, { waitUntil }, fallback));
+      const { answer, outcome, decidedBy, policy, limit } = decided;
+      const told = { response: answer, outcome, decidedBy, policy, limit };
+      if (answer) {
+        decided.free();
+        return new Decision(told);
+      }
+      const settled = unlessPanicked(decided.forward());
+      // Where nobody settles it, nobody hears of its failure either.
+      settled.catch(() => {});
+      return new Decision({ ...told, request: await Promise.race([origin.request, settled]) }, origin, settled);
+    } catch (error) {
+      report("decision", error);
+      const response = fallback.passes ? undefined : undecidable();
+      const outcome = fallback.passes ? "allowed" : "unavailable";
+      return new Decision({ response, request, outcome, decidedBy: "failure_mode" });
+    }
+  }
+
+  #live() {
+    const instance = liveInstance();
+    if (this.#instance !== instance) {
+      this.#limiter = new Limiter(this.#variables);
+      this.#instance = instance;
+    }
+    return this.#limiter;
+  }
+}
+
+// Stands for the origin: tells which request it was sent, and waits to be told the response.
+class Origin {
+  constructor() {
+    this.request = new Promise((resolve) => (this.sent = resolve));
+    this.response = new Promise((resolve) => (this.answer = resolve));
+  }
+
+  fetch(request) {
+    this.sent(request);
+    return this.response;
+  }
+}
+
+class Decision {
+  #origin;
+  #settled;
+
+  constructor(told, origin, settled) {
+    Object.assign(this, told);
+    this.#origin = origin;
+    this.#settled = settled;
+  }
+
+  async settle(response) {
+    this.#origin?.answer(response);
+    try {
+      return (await this.#settled) ?? response;
+    } catch (error) {
+      report("response", error);
+      return response;
+    }
+  }
+}
+
+function variables(policy, options = {}) {
+  const faults = unknown(options, []).concat(unknown(options.store, ["store"]), unknown(options.local, ["local"]));
+  if (faults.length > 0) throw new LockkeeperError("options", faults);
+  const variables = { POLICY: typeof policy === "string" ? policy : JSON.stringify(policy) };
+  for (const [name, path] of Object.entries(OPTIONS)) {
+    variables[name] = path.reduce((value, step) => value?.[step], options);
+  }
+  if (variables.STORE_DEADLINE !== undefined) variables.STORE_DEADLINE += "ms";
+  variables.TRANSPORT = transport(variables);
+  return variables;
+}
+
+function transport({ STORE_CONNECTION, STORE_URL }) {
+  if (STORE_CONNECTION) return "durable_object";
+  return /^https?:/.test(STORE_URL) ? "rest" : "tcp";
+}
+
+function unknown(options, start) {
+  const known = Object.values(OPTIONS).filter((path) => start.every((step, place) => path[place] === step));
+  const names = new Set(known.map((path) => path[start.length]));
+  const found = Object.keys(options ?? {}).filter((name) => !names.has(name));
+  return found.map((name) => `${[...start, name].join(".")}: expected one of ${[...names].sort().join(", ")}`);
+}
+
+function refusal(error) {
+  if (!Array.isArray(error?.faults)) return error;
+  if (error.what === "policy") return new LockkeeperError("policy", error.faults);
+  const spoken = (fault) => fault.replace(/^[A-Z_]+/, (name) => OPTIONS[name]?.join(".") ?? name);
+  return new LockkeeperError("options", error.faults.map(spoken));
+}
