@@ -1,7 +1,7 @@
 //! A real Redis on a free loopback port, without persistence, that tests can kill, stop and bring back.
 
 use crate::process::{Process, Signal};
-use crate::{poll, ports, tools};
+use crate::{StepClock, poll, ports, tools};
 use anyhow::{Context, Result, bail};
 use redis::{Client, Connection};
 use std::net::SocketAddr;
@@ -19,6 +19,7 @@ pub struct Redis {
     address: SocketAddr,
     directory: TempDir,
     options: Vec<(String, String)>,
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Redis {
@@ -29,14 +30,23 @@ impl Redis {
 
     /// Starts one with config options, e.g. `("maxmemory", "3mb")`.
     pub fn start_with(options: &[(&str, &str)]) -> Result<Self> {
+        Self::start_in(options, Vec::new())
+    }
+
+    /// Starts one that takes its time, and so the age of its keys, from a clock of ours.
+    pub fn start_by(clock: &StepClock) -> Result<Self> {
+        Self::start_in(&[], clock.environment().into())
+    }
+
+    fn start_in(options: &[(&str, &str)], environment: Vec<(&'static str, String)>) -> Result<Self> {
         let options: Vec<_> = options.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         let directory = tempfile::tempdir()?;
         let mut last = None;
         for _ in 0..ATTEMPTS {
             let address = ports::free();
-            match launch(address, &directory, &options) {
+            match launch(address, &directory, &options, &environment) {
                 Ok(process) => {
-                    return Ok(Self { process, address, directory, options });
+                    return Ok(Self { process, address, directory, options, environment });
                 }
                 Err(error) => last = Some(error),
             }
@@ -77,13 +87,19 @@ impl Redis {
     /// Starts it again, empty, on the same port.
     pub fn restart(&mut self) -> Result<()> {
         self.process.kill();
-        self.process = launch(self.address, &self.directory, &self.options)?;
+        self.process = launch(self.address, &self.directory, &self.options, &self.environment)?;
         Ok(())
     }
 }
 
-fn launch(address: SocketAddr, directory: &TempDir, options: &[(String, String)]) -> Result<Process> {
+fn launch(
+    address: SocketAddr,
+    directory: &TempDir,
+    options: &[(String, String)],
+    environment: &[(&'static str, String)],
+) -> Result<Process> {
     let mut command = Command::new(tools::redis_server()?);
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
     command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
     command.args(["--port", &address.port().to_string()]).arg("--dir").arg(directory.path());
     for (name, value) in options {

@@ -1,4 +1,5 @@
-//! A wall clock that a test can step for one Envoy alone, by a library that is preloaded; the monotonic clock goes on.
+//! A wall clock that a test can step, or let stand, for one server alone, by a library that is preloaded; the monotonic
+//! clock goes on.
 
 use crate::{EnvoyConfig, paths};
 use anyhow::{Context, Result, ensure};
@@ -10,7 +11,7 @@ use tempfile::TempDir;
 const LIBRARY: &str = "libstep_clock.so";
 const STEP: &str = "step";
 
-/// The clock; it must live as long as the Envoy that uses it.
+/// The clock; it must live as long as the server that uses it.
 pub struct StepClock {
     directory: TempDir,
     step: File,
@@ -36,6 +37,7 @@ impl StepClock {
         let step = File::create(directory.path().join(STEP))?;
         let clock = Self { directory, step };
         clock.set(0);
+        clock.stand_at(0);
         Ok(clock)
     }
 
@@ -45,9 +47,20 @@ impl StepClock {
         self.step.write_all_at(&seconds.to_ne_bytes(), 0).expect("the step can be written");
     }
 
+    /// Lets the clock stand at this time, in microseconds of Unix time; 0: lets it go on.
+    pub fn stand_at(&self, unix_us: u64) {
+        self.step.write_all_at(&unix_us.to_ne_bytes(), 8).expect("the time can be written");
+    }
+
     /// Gives the clock to an Envoy.
     pub fn of(&self, config: EnvoyConfig) -> EnvoyConfig {
+        let [(library, library_file), (step, step_file)] = self.environment();
+        config.environment(library, &library_file).environment(step, &step_file)
+    }
+
+    /// What gives the clock to a process.
+    pub fn environment(&self) -> [(&'static str, String); 2] {
         let path = |name: &str| self.directory.path().join(name).display().to_string();
-        config.environment("LD_PRELOAD", &path(LIBRARY)).environment("STEP_CLOCK_FILE", &path(STEP))
+        [("LD_PRELOAD", path(LIBRARY)), ("STEP_CLOCK_FILE", path(STEP))]
     }
 }
