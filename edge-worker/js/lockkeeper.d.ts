@@ -50,12 +50,22 @@ export class LockkeeperError extends Error {
   readonly faults: readonly string[];
 }
 
+/** What came out: see docs/POLICY.md. */
 export type Outcome =
   | "allowed"
   | "blocked"
   | "denied"
   | "exempt"
+  | "hold_limited"
+  | "in_flight"
+  | "key_rejected"
+  | "locked"
+  | "mismatch"
+  | "not_retained"
+  | "outcome_unknown"
   | "rejected"
+  | "replay_limited"
+  | "replayed"
   | "shadow_blocked"
   | "unavailable";
 
@@ -73,7 +83,10 @@ export interface Decision {
   readonly policy: string | undefined;
   /** Its limit that decided. */
   readonly limit: string | undefined;
-  /** Gives the response to a request that passes, with the policy's fields. */
+  /**
+   * Gives the response to a request that passes, with the policy's fields. A request that passes must be settled: what it
+   * holds is kept for it until then. A promise that rejects says that nobody knows what became of the request.
+   */
   settle(response: Response | Promise<Response>): Promise<Response>;
 }
 

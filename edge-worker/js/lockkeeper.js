@@ -1,7 +1,7 @@
 // The limiter for Workers in JavaScript and TypeScript. What it takes and gives: lockkeeper.d.ts.
 import { waitUntil } from "cloudflare:workers";
 import { Limiter } from "./lockkeeper_worker.js";
-import { bounded, liveInstance, report, undecidable, unlessPanicked } from "./module.js";
+import { bounded, liveInstance, passing, report, settled, undecidable, undecided } from "./module.js";
 
 export { StoreConnection } from "./store_connection.js";
 
@@ -49,26 +49,29 @@ export class Lockkeeper {
   }
 
   async decide(request) {
-    const fallback = { passes: false };
+    const fallback = undecided();
     const origin = new Origin();
+    const told = {};
     try {
       const environment = { ...this.#variables, ORIGIN_SERVICE: origin };
-      const decided = await bounded(this.#live().decide(request, environment, { waitUntil }, fallback));
-      const { answer, outcome, decidedBy, policy, limit } = decided;
-      const told = { response: answer, outcome, decidedBy, policy, limit };
-      if (answer) {
-        decided.free();
+      const decision = this.#live().decide(request, environment, { waitUntil }, fallback, told);
+      const passage = await bounded(decision, fallback);
+      told.response = passage.answer;
+      if (told.response) {
+        passage.free();
         return new Decision(told);
       }
-      const settled = unlessPanicked(decided.forward());
+      const forwarded = settled(passage.forward());
       // Where nobody settles it, nobody hears of its failure either.
-      settled.catch(() => {});
-      return new Decision({ ...told, request: await Promise.race([origin.request, settled]) }, origin, settled);
+      forwarded.catch(() => {});
+      told.request = await Promise.race([origin.request, forwarded]);
+      return new Decision(told, origin, forwarded);
     } catch (error) {
       report("decision", error);
-      const response = fallback.passes ? undefined : undecidable();
-      const outcome = fallback.passes ? "allowed" : "unavailable";
-      return new Decision({ response, request, outcome, decidedBy: "failure_mode" });
+      const passes = passing(request, fallback);
+      const outcome = passes ? "allowed" : "unavailable";
+      const response = passes ? undefined : undecidable();
+      return new Decision({ response, request: passes, outcome, decidedBy: "failure_mode" });
     }
   }
 
@@ -97,18 +100,18 @@ class Origin {
 
 class Decision {
   #origin;
-  #settled;
+  #forwarded;
 
-  constructor(told, origin, settled) {
+  constructor(told, origin, forwarded) {
     Object.assign(this, told);
     this.#origin = origin;
-    this.#settled = settled;
+    this.#forwarded = forwarded;
   }
 
   async settle(response) {
     this.#origin?.answer(response);
     try {
-      return (await this.#settled) ?? response;
+      return (await this.#forwarded) ?? response;
     } catch (error) {
       report("response", error);
       return response;

@@ -2,13 +2,12 @@
 import wasm from "./lockkeeper_worker_bg.wasm";
 import { __wbg_reset_state, initSync, watch } from "./lockkeeper_worker.js";
 
-// No decision takes longer than STORE_DEADLINE, at most 10 s: after this the module has failed.
+// The store is given STORE_DEADLINE, at most 10 s: after this the module has failed, unless it asked for more patience.
 const LOST_AFTER_MS = 11_000;
 
 let isBroken = false;
 let instance = 0;
-// How to tell those who wait for the module that it has panicked.
-const waiting = new Set();
+const unsettled = new Set();
 
 initSync({ module: wasm });
 watch(panicked);
@@ -27,31 +26,33 @@ export function liveInstance() {
 function panicked(message) {
   isBroken = true;
   report("panic", message);
-  for (const abandon of waiting) abandon(new Error("the module panicked"));
+  for (const abandon of unsettled) abandon(new Error("the module panicked"));
 }
 
-// A promise of a module that has panicked never settles; this one does.
-export function unlessPanicked(promise) {
+// A promise of a module that has failed never settles by itself.
+export function settled(promise) {
   return new Promise((resolve, reject) => {
-    waiting.add(reject);
-    promise.then(resolve, reject).finally(() => waiting.delete(reject));
+    unsettled.add(reject);
+    promise.then(resolve, reject).finally(() => unsettled.delete(reject));
   });
 }
 
-// The same for a decision, which does not take long.
-export async function bounded(decision) {
-  let timer;
-  const late = new Promise((_, reject) => {
-    timer = setTimeout(() => {
+export function bounded(decision, fallback) {
+  return new Promise((resolve, reject) => {
+    let timer;
+    const wait = (milliseconds) => {
+      timer = setTimeout(late, milliseconds);
+    };
+    const late = () => {
+      const more = fallback.patienceMs;
+      fallback.patienceMs = 0;
+      if (more > 0) return wait(more);
       isBroken = true;
       reject(new Error("no decision"));
-    }, LOST_AFTER_MS);
+    };
+    wait(LOST_AFTER_MS);
+    settled(decision).then(resolve, reject).finally(() => clearTimeout(timer));
   });
-  try {
-    return await Promise.race([unlessPanicked(decision), late]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 export function report(what, error) {
@@ -59,9 +60,22 @@ export function report(what, error) {
   console.error(JSON.stringify({ lockkeeper: "failure", what, error: String(error) }));
 }
 
-// What a client gets when nothing could be decided and the policy says deny.
+// What a decision may say of the request should the module fail meanwhile.
+export function undecided() {
+  return { passes: false, without: [], patienceMs: 0 };
+}
+
+// The request as it then passes, if it does.
+export function passing(request, fallback) {
+  if (!fallback.passes || request.bodyUsed) return undefined;
+  const headers = new Headers(request.headers);
+  for (const name of fallback.without) headers.delete(name);
+  return new Request(request, { headers });
+}
+
+// What its client gets if it does not.
 export function undecidable() {
-  return problem(503, "Rate limits cannot be checked at the moment");
+  return problem(503, "The store cannot be asked at the moment");
 }
 
 export function problem(status, title) {

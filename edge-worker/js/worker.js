@@ -1,19 +1,20 @@
 // What the platform calls: asks the module, and answers itself should the module fail.
 import { decide } from "./lockkeeper_worker.js";
-import { bounded, liveInstance, problem, report, undecidable } from "./module.js";
+import { bounded, liveInstance, passing, problem, report, settled, undecidable, undecided } from "./module.js";
 
 export { StoreConnection } from "./store_connection.js";
 
 export default {
   async fetch(request, environment, context) {
-    const fallback = { passes: false };
+    const fallback = undecided();
     let passage;
     try {
       liveInstance();
-      passage = await bounded(decide(request, environment, context, fallback));
+      passage = await bounded(decide(request, environment, context, fallback), fallback);
     } catch (error) {
       report("decision", error);
-      return fallback.passes ? origin(request, environment) : undecidable();
+      const passes = passing(request, fallback);
+      return passes ? origin(passes, environment) : undecidable();
     }
     const answer = passage.answer;
     if (answer) {
@@ -21,7 +22,7 @@ export default {
       return answer;
     }
     try {
-      return await passage.forward();
+      return await settled(passage.forward());
     } catch (error) {
       report("origin", error);
       return problem(502, "The origin cannot be reached");

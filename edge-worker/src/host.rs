@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use js_sys::{Date, Reflect, Uint8Array};
+use js_sys::{Date, Promise, Reflect, Uint8Array};
 use wasm_bindgen::prelude::*;
-use wasm_bindgen_futures::{JsFuture, spawn_local};
+use wasm_bindgen_futures::JsFuture;
 use worker::web_sys::{ReadableStreamDefaultReader, WritableStreamDefaultWriter};
 use worker::{Delay, worker_sys};
 
@@ -34,6 +34,12 @@ pub fn random_bytes<const N: usize>() -> [u8; N] {
     bytes
 }
 
+/// The same, where a guess must not do: `None` when the platform has none.
+pub fn secret<const N: usize>() -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    get_random_values(&mut bytes).ok().map(|_| bytes)
+}
+
 /// A random number of 64 bits.
 pub fn random() -> u64 {
     u64::from_le_bytes(random_bytes())
@@ -47,6 +53,12 @@ pub async fn within<T>(deadline_us: u64, work: impl Future<Output = T>) -> Optio
         Either::Left((result, _)) => Some(result),
         Either::Right(((), _)) => None,
     }
+}
+
+/// Waits until then.
+pub async fn sleep_until(at_us: u64) {
+    let left_us = at_us.saturating_sub(now_us());
+    Delay::from(Duration::from_millis(left_us.div_ceil(1_000))).await;
 }
 
 /// A member of an object that is set.
@@ -80,7 +92,7 @@ impl Socket {
         let socket = worker_sys::connect(address.into(), options.into())?;
         let reader = socket.readable()?.get_reader().unchecked_into();
         let socket = Socket { reader, writer: socket.writable()?.get_writer()?, socket };
-        quietly(socket.socket.closed()?);
+        ignore(&socket.socket.closed()?);
         match JsFuture::from(socket.socket.opened()?).await {
             Ok(_) => Ok(socket),
             Err(error) => {
@@ -92,7 +104,7 @@ impl Socket {
 
     /// Sends bytes after those sent before. A failure shows in what is read.
     pub fn write(&self, bytes: &[u8]) {
-        quietly(self.writer.write_with_chunk(&Uint8Array::from(bytes)));
+        ignore(&self.writer.write_with_chunk(&Uint8Array::from(bytes)));
     }
 
     /// The next bytes; `None` when there will be no more.
@@ -105,14 +117,18 @@ impl Socket {
     /// Closes both directions.
     pub fn close(&self) {
         if let Ok(closed) = self.socket.close() {
-            quietly(closed);
+            ignore(&closed);
         }
     }
 }
 
-/// Lets a promise end unobserved, however it ends.
-fn quietly(promise: js_sys::Promise) {
-    spawn_local(async {
-        let _ = JsFuture::from(promise).await;
+thread_local! {
+    static NOTHING: Closure<dyn FnMut(JsValue)> = Closure::new(|_| {});
+}
+
+/// Lets a promise end unobserved, however it ends, and if it never does.
+pub fn ignore(promise: &Promise) {
+    NOTHING.with(|nothing| {
+        let _ = promise.catch(nothing);
     });
 }

@@ -5,10 +5,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use lockkeeper_core::engine::Engine;
+use lockkeeper_core::lease::Lease;
 use lockkeeper_core::policy::PolicySet;
 use lockkeeper_core::policy::load::LoadOptions;
 use wasm_bindgen::prelude::*;
 
+use crate::claims;
 use crate::host::{self, HostResult};
 use crate::local::LocalTable;
 use crate::log;
@@ -23,6 +25,10 @@ pub struct Isolate {
     pub store: Store,
     /// The limiter for when it fails.
     pub local: LocalTable,
+    /// The bodies that its requests hold for their fingerprints.
+    pub held_bytes: HeldBytes,
+    /// The highest fencing token that it has seen.
+    pub fence_floor: Cell<u64>,
     engine: RefCell<Rc<Engine>>,
     version: RefCell<Option<String>>,
     looked_at_us: Cell<u64>,
@@ -45,6 +51,29 @@ const POLICIES: &str = "POLICIES";
 /// The KV entry that names the version in force, and what the entry of a version starts with.
 const VERSION_ENTRY: &str = "version";
 const POLICY_ENTRY: &str = "policy:";
+
+/// Bytes that all requests of the isolate may hold together.
+pub struct HeldBytes {
+    bytes: Cell<usize>,
+    bytes_max: usize,
+}
+
+impl HeldBytes {
+    /// Whether there is room for so many more, which are taken then.
+    pub fn take(&self, bytes: usize) -> bool {
+        let held = self.bytes.get().saturating_add(bytes);
+        let fits = held <= self.bytes_max;
+        if fits {
+            self.bytes.set(held);
+        }
+        fits
+    }
+
+    /// They are not held any more.
+    pub fn give_back(&self, bytes: usize) {
+        self.bytes.set(self.bytes.get().saturating_sub(bytes));
+    }
+}
 
 thread_local! {
     static ISOLATE: RefCell<Option<Rc<Isolate>>> = const { RefCell::new(None) };
@@ -98,6 +127,8 @@ impl Isolate {
         Ok(Isolate {
             store: Store::new(settings.transport.clone(), settings.deadline_us, host::random()),
             local: LocalTable::new(settings.local_sets, host::random_bytes()),
+            held_bytes: HeldBytes { bytes: Cell::new(0), bytes_max: settings.held_bodies_bytes },
+            fence_floor: Cell::new(0),
             engine: RefCell::new(Rc::new(engine)),
             version: RefCell::new(version),
             looked_at_us: Cell::new(host::now_us()),
@@ -108,6 +139,12 @@ impl Isolate {
     /// The engine with the policy in force.
     pub fn engine(&self) -> Rc<Engine> {
         Rc::clone(&self.engine.borrow())
+    }
+
+    /// Remembers the fencing tokens of a lease.
+    pub fn sees(&self, lease: &Lease) {
+        let highest = lease.claims().iter().filter_map(|claim| claim.held.fence).max().unwrap_or(0);
+        self.fence_floor.set(self.fence_floor.get().max(highest));
     }
 
     /// Whether it is time to [`Isolate::look_for_policy`]; one request is told so each time.
@@ -146,13 +183,8 @@ fn load(policy: &str, settings: &Settings) -> Result<Engine, Vec<String>> {
     let options = LoadOptions { local_share: settings.local_share };
     let policies = PolicySet::from_json(policy.as_bytes(), options)
         .map_err(|errors| errors.0.iter().map(ToString::to_string).collect::<Vec<_>>())?;
-    match policies.policies.iter().find(|policy| policy.may_hold()) {
-        // Better no Worker than one that lets pass twice what must run once.
-        Some(policy) => {
-            Err(vec![format!("policy {}: a Worker enforces limits, no idempotency, locks or concurrency", policy.name)])
-        }
-        None => Ok(Engine::new(policies)),
-    }
+    let faults: Vec<String> = policies.policies.iter().flat_map(claims::faults).collect();
+    if faults.is_empty() { Ok(Engine::new(policies)) } else { Err(faults) }
 }
 
 /// The policy in KV with its version, if there is a namespace and it names another version than the one known.

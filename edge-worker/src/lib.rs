@@ -3,17 +3,26 @@
 //! import `js/lockkeeper.js`, which holds a [`Limiter`](limiter::Limiter).
 
 mod answer;
+mod body;
+mod claims;
 mod connection;
 mod decide;
+mod exchange;
+mod held;
 mod host;
 mod isolate;
+mod lease;
 mod limiter;
 mod local;
 mod log;
+mod outgoing;
 mod passage;
 mod request;
+mod response;
 mod settings;
+mod steps;
 mod store;
+mod stream;
 
 use js_sys::Function;
 use wasm_bindgen::prelude::*;

@@ -1,13 +1,12 @@
-//! The limiter as other Workers import it: it decides, and they answer or get the response themselves.
+//! The limiter as other Workers import it: it decides, and takes the importing Worker for the origin.
 
 use std::rc::Rc;
 
 use js_sys::{Array, Object, Reflect};
-use lockkeeper_core::decision::Report;
 use wasm_bindgen::prelude::*;
-use worker::web_sys::{Request, Response};
+use worker::web_sys::Request;
 
-use crate::decide::{Fallback, decide_in};
+use crate::decide::{Fallback, Told, decide_in};
 use crate::host::HostResult;
 use crate::isolate::{Isolate, Refused};
 use crate::passage::Passage;
@@ -16,15 +15,6 @@ use crate::passage::Passage;
 #[wasm_bindgen]
 pub struct Limiter {
     isolate: Rc<Isolate>,
-}
-
-/// A decision: our answer, or a passage to the origin that the importing Worker is.
-#[wasm_bindgen]
-pub struct Decided {
-    passage: Passage,
-    report: Report,
-    policy: Option<String>,
-    limit: Option<String>,
 }
 
 #[wasm_bindgen]
@@ -50,54 +40,9 @@ impl Limiter {
         environment: JsValue,
         context: worker::worker_sys::Context,
         fallback: Fallback,
-    ) -> HostResult<Decided> {
-        let isolate = Rc::clone(&self.isolate);
-        let (passage, report) = decide_in(&isolate, request, environment, context, fallback).await?;
-        let engine = isolate.engine();
-        let policy = report.policy.and_then(|index| engine.policies().policies.get(index));
-        let limit = report.limit.and_then(|index| policy?.limits.get(index)).map(|limit| limit.name.clone());
-        Ok(Decided { passage, policy: policy.map(|policy| policy.name.clone()), limit, report })
-    }
-}
-
-#[wasm_bindgen]
-impl Decided {
-    /// Our answer, if the request does not pass.
-    #[wasm_bindgen(getter)]
-    pub fn answer(&self) -> Option<Response> {
-        self.passage.answer()
-    }
-
-    /// What came out, in one word.
-    #[wasm_bindgen(getter)]
-    pub fn outcome(&self) -> String {
-        self.report.outcome.word().into()
-    }
-
-    /// Who decided, in one word.
-    #[wasm_bindgen(getter, js_name = decidedBy)]
-    pub fn decided_by(&self) -> String {
-        self.report.decided_by.word().into()
-    }
-
-    /// The policy that applies.
-    #[wasm_bindgen(getter)]
-    pub fn policy(&self) -> Option<String> {
-        self.policy.clone()
-    }
-
-    /// Its limit that decided.
-    #[wasm_bindgen(getter)]
-    pub fn limit(&self) -> Option<String> {
-        self.limit.clone()
-    }
-
-    /// Asks the origin and gives its response with our fields.
-    ///
-    /// # Errors
-    /// What the origin or the platform says.
-    pub async fn forward(self) -> HostResult<Response> {
-        self.passage.forward().await
+        told: Told,
+    ) -> HostResult<Passage> {
+        decide_in(Rc::clone(&self.isolate), request, environment, context, fallback, Some(told)).await
     }
 }
 

@@ -18,6 +18,27 @@ pub fn store_refuses(failure: &StoreFailure) {
     line(&json!({ "lockkeeper": "store", "connect": failure.word() }));
 }
 
+/// What may befall a lease.
+#[derive(Clone, Copy, Debug)]
+pub enum LeaseEvent {
+    /// Somebody else may have it.
+    Lost,
+    /// The store could not be told in time how its request ended.
+    GivenUp,
+    /// The store has another word for it.
+    Stale,
+}
+
+/// Something befell a lease.
+pub fn lease(event: LeaseEvent) {
+    let word = match event {
+        LeaseEvent::Lost => "lost",
+        LeaseEvent::GivenUp => "given_up",
+        LeaseEvent::Stale => "stale",
+    };
+    line(&json!({ "lockkeeper": "lease", "event": word }));
+}
+
 /// A decision, if it denies or is degraded, in as many cases as `sample` says.
 pub fn decision(report: &Report, policies: &PolicySet, sample: f64) {
     let is_told = report.decided_by.is_degraded() || matches!(report.outcome, Outcome::Denied | Outcome::Unavailable);

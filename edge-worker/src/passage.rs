@@ -1,17 +1,15 @@
 //! What was decided for a request: our answer, or its way to the origin and back. Bodies stream through; upgrades pass.
 
-use js_sys::Promise;
+use futures_channel::oneshot;
+use js_sys::Uint8Array;
 use lockkeeper_core::decision::Header;
 use lockkeeper_core::rate_limit_fields::is_single_valued;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
-use worker::web_sys::{Request, RequestInit, Response, ResponseInit, WorkerGlobalScope};
+use worker::web_sys::{Headers, ReadableStream, Response, ResponseInit};
 
-use crate::host::{self, HostResult};
-use crate::request;
-
-/// The service binding to the origin.
-const SERVICE: &str = "ORIGIN_SERVICE";
+use crate::host::HostResult;
+use crate::outgoing::{Company, Outgoing};
 
 /// A decided request.
 #[wasm_bindgen]
@@ -19,22 +17,8 @@ pub struct Passage(Kind);
 
 enum Kind {
     Answered(Response),
-    Open(Open),
-}
-
-struct Open {
-    request: Request,
-    environment: JsValue,
-    origin: Option<String>,
-    fields: Vec<Header>,
-    degraded: Option<(String, &'static str)>,
-}
-
-#[wasm_bindgen]
-extern "C" {
-    type Service;
-    #[wasm_bindgen(method, catch)]
-    fn fetch(this: &Service, request: &Request) -> HostResult<Promise>;
+    Open(Box<Outgoing>, Dress),
+    Held(oneshot::Receiver<HostResult<Response>>),
 }
 
 impl Passage {
@@ -43,15 +27,14 @@ impl Passage {
         Passage(Kind::Answered(response))
     }
 
-    /// The request passes, to `origin` if there is one; `fields` go on the response.
-    pub fn open(
-        request: Request,
-        environment: JsValue,
-        origin: Option<String>,
-        fields: Vec<Header>,
-        degraded: Option<(String, &'static str)>,
-    ) -> Passage {
-        Passage(Kind::Open(Open { request, environment, origin, fields, degraded }))
+    /// The request passes.
+    pub fn open(outgoing: Outgoing, dress: Dress) -> Passage {
+        Passage(Kind::Open(Box::new(outgoing), dress))
+    }
+
+    /// The request is on its way, with something that it holds; its response comes later.
+    pub fn held(response: oneshot::Receiver<HostResult<Response>>) -> Passage {
+        Passage(Kind::Held(response))
     }
 }
 
@@ -62,53 +45,68 @@ impl Passage {
     pub fn answer(&self) -> Option<Response> {
         match &self.0 {
             Kind::Answered(response) => Some(Clone::clone(response)),
-            Kind::Open(_) => None,
+            Kind::Open(..) | Kind::Held(_) => None,
         }
     }
 
-    /// Sends the request on and gives the response with our fields.
+    /// Sends the request on, unless it is on its way, and gives the response with our fields.
     ///
     /// # Errors
     /// The origin could not be reached, or broke off.
     pub async fn forward(self) -> HostResult<Response> {
         match self.0 {
             Kind::Answered(response) => Ok(response),
-            Kind::Open(open) => {
-                let response: Response = JsFuture::from(open.dispatch()?).await?.unchecked_into();
-                open.dressed(response)
+            Kind::Open(outgoing, dress) => {
+                let (response, _) = outgoing.send(Company::default())?;
+                let response: Response = JsFuture::from(response).await?.unchecked_into();
+                dress.put_on(response, Content::Own)
+            }
+            Kind::Held(response) => {
+                response.await.unwrap_or_else(|_| Err(JsValue::from_str("the request was given up")))
             }
         }
     }
 }
 
-impl Open {
-    fn dispatch(&self) -> HostResult<Promise> {
-        if let Some(service) = host::member(&self.environment, SERVICE) {
-            return service.unchecked_into::<Service>().fetch(&self.request);
-        }
-        let global: WorkerGlobalScope = js_sys::global().unchecked_into();
-        Ok(match &self.origin {
-            Some(origin) => {
-                let url = self.request.url();
-                let (_, target) = request::line(&url);
-                // The request stands for all that is not the address: method, header, body, and redirects left alone.
-                let init: &RequestInit = self.request.unchecked_ref();
-                global.fetch_with_str_and_init(&format!("{origin}{target}"), init)
-            }
-            None => global.fetch_with_request(&self.request),
-        })
-    }
+/// What responses of the origin get from us.
+pub struct Dress {
+    /// Fields of limits, beside the origin's own. Of those that may occur only once, its own stay and ours are left out.
+    pub fields: Vec<Header>,
+    /// A field that replaces the origin's: who decided, where the store did not.
+    pub degraded: Option<(String, &'static str)>,
+}
 
-    /// The origin's response with our fields beside its own. Of those that may occur only once, its own stay and ours
-    /// are left out.
-    fn dressed(self, response: Response) -> HostResult<Response> {
-        if self.fields.is_empty() && self.degraded.is_none() {
+/// What a response carries.
+pub enum Content {
+    /// The response's own.
+    Own,
+    /// These bytes.
+    Bytes(Uint8Array),
+    /// What comes through here.
+    Stream(ReadableStream),
+}
+
+impl Dress {
+    /// The response with our fields.
+    ///
+    /// # Errors
+    /// The platform refuses a field.
+    pub fn put_on(&self, response: Response, content: Content) -> HostResult<Response> {
+        if self.fields.is_empty() && self.degraded.is_none() && matches!(content, Content::Own) {
             return Ok(response);
         }
-        // A response of the platform cannot be changed; its copy keeps status, header, body and upgrade.
+        // A response of the platform cannot be changed; its copy keeps status, header and upgrade.
         let init: &ResponseInit = response.unchecked_ref();
-        let copy = Response::new_with_opt_readable_stream_and_init(response.body().as_ref(), init)?;
-        let headers = copy.headers();
+        let copy = match content {
+            Content::Own => Response::new_with_opt_readable_stream_and_init(response.body().as_ref(), init),
+            Content::Bytes(bytes) => Response::new_with_opt_js_u8_array_and_init(Some(&bytes), init),
+            Content::Stream(stream) => Response::new_with_opt_readable_stream_and_init(Some(&stream), init),
+        }?;
+        self.add_to(&copy.headers())?;
+        Ok(copy)
+    }
+
+    fn add_to(&self, headers: &Headers) -> HostResult<()> {
         let is_there = |name: &str| headers.has(name).unwrap_or(false);
         let is_told = self.fields.iter().any(|(name, _)| is_single_valued(name) && is_there(name));
         for (name, value) in self.fields.iter().filter(|(name, _)| !(is_told && is_single_valued(name))) {
@@ -117,6 +115,6 @@ impl Open {
         if let Some((name, decider)) = &self.degraded {
             headers.set(name, decider)?;
         }
-        Ok(copy)
+        Ok(())
     }
 }

@@ -10,6 +10,10 @@ pub struct Settings {
     pub transport: Transport,
     /// No request waits longer for the store, connecting included, in microseconds.
     pub deadline_us: u64,
+    /// A body that a fingerprint needs must have come by then, in microseconds.
+    pub body_deadline_us: u64,
+    /// The most bytes of such bodies that an isolate holds at a time.
+    pub held_bodies_bytes: usize,
     /// Where requests go; `None`: the service binding, or the zone's own origin.
     pub origin: Option<String>,
     /// A response header that marks degraded decisions, if any.
@@ -63,6 +67,11 @@ pub struct Server {
 }
 
 const DEADLINE_MAX: Duration = Duration::from_secs(10);
+const BODY_DEADLINE: Duration = Duration::from_secs(10);
+const BODY_DEADLINE_MAX: Duration = Duration::from_secs(60);
+/// An isolate has 128 MiB for everything.
+const HELD_BODIES_BYTES: u32 = 16 * 1024 * 1024;
+const HELD_BODIES_BYTES_MAX: u32 = 64 * 1024 * 1024;
 const OBJECTS_MAX: u32 = 1_000;
 const LOCAL_SETS: u32 = 4_096;
 const LOCAL_SETS_MAX: u32 = 65_536;
@@ -91,9 +100,10 @@ struct Reader<V> {
 impl<V: Fn(&str) -> Option<String>> Reader<V> {
     fn settings(&mut self) -> Option<Settings> {
         let transport = self.transport();
-        let deadline = self.parsed("STORE_DEADLINE", "a duration of at most 10 s, such as \"150ms\"", |text| {
-            humantime::parse_duration(text).ok().filter(|deadline| !deadline.is_zero() && *deadline <= DEADLINE_MAX)
-        });
+        let deadline = self.duration("STORE_DEADLINE", "a duration of at most 10 s, such as \"150ms\"", DEADLINE_MAX);
+        let body_deadline =
+            self.duration("BODY_DEADLINE", "a duration of at most 60 s, such as \"10s\"", BODY_DEADLINE_MAX);
+        let held_bodies_bytes = self.whole("HELD_BODIES_BYTES", 0, HELD_BODIES_BYTES_MAX).unwrap_or(HELD_BODIES_BYTES);
         let origin = self.parsed("ORIGIN", "an http or https URL without path, query and fragment", origin);
         let degraded_header = self.parsed("DEGRADED_HEADER", "the name of a response header", |text| {
             let is_name = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
@@ -105,7 +115,9 @@ impl<V: Fn(&str) -> Option<String>> Reader<V> {
         let transport = transport?;
         let deadline = deadline.unwrap_or_else(|| transport.default_deadline());
         Some(Settings {
-            deadline_us: u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX),
+            deadline_us: microseconds(deadline),
+            body_deadline_us: microseconds(body_deadline.unwrap_or(BODY_DEADLINE)),
+            held_bodies_bytes: usize::try_from(held_bodies_bytes).unwrap_or(0),
             transport,
             origin,
             degraded_header,
@@ -164,6 +176,12 @@ impl<V: Fn(&str) -> Option<String>> Reader<V> {
         }
     }
 
+    fn duration(&mut self, name: &str, expected: &str, most: Duration) -> Option<Duration> {
+        self.parsed(name, expected, |text| {
+            humantime::parse_duration(text).ok().filter(|duration| !duration.is_zero() && *duration <= most)
+        })
+    }
+
     fn whole(&mut self, name: &str, least: u32, most: u32) -> Option<u32> {
         let expected = format!("a whole number from {least} to {most}");
         self.parsed(name, &expected, |text| text.parse().ok().filter(|number| (least..=most).contains(number)))
@@ -190,6 +208,10 @@ impl Transport {
             Transport::DurableObject { .. } | Transport::Rest { .. } => 150,
         })
     }
+}
+
+fn microseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn server(url: &str) -> Option<Server> {

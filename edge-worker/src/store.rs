@@ -8,7 +8,6 @@ mod tcp;
 pub mod wire;
 
 use lockkeeper_core::breaker::{Breaker, BreakerConfig};
-use lockkeeper_core::call::Call;
 use lockkeeper_core::resp::{Reply, encode_command};
 use lockkeeper_core::script;
 use lockkeeper_core::store::{Refusal, StoreFailure};
@@ -86,7 +85,6 @@ impl Store {
         encode_command(&[b"EVAL", script::PROBE.text().as_bytes(), b"1", key.as_bytes(), tag.as_bytes()], &mut command);
         let mut session = self.session(environment);
         let answered = session.exchange(&tag, &command).await;
-        session.close();
         self.probed_at_us.set(None);
         match (answered, &session.line) {
             (Ok(Ok(_)), _) | (Ok(Err(_)), Line::Object) => self.breaker.borrow_mut().success(),
@@ -111,14 +109,20 @@ impl Store {
 }
 
 impl Session<'_> {
-    /// The reply to a call, or why there is none.
-    pub async fn ask(&mut self, call: &Call) -> Result<Reply, StoreFailure> {
+    /// The reply to a command, or why there is none. While the store is known to fail, nobody waits for it.
+    pub async fn ask(&mut self, write: impl FnOnce(&str, &mut Vec<u8>)) -> Result<Reply, StoreFailure> {
         if !self.store.is_asked() {
             return Err(StoreFailure::NotSent);
         }
+        self.insist(write).await
+    }
+
+    /// The same, even while the store is known to fail: for commands that nobody waits for. `write` writes the command,
+    /// marked with a tag.
+    pub async fn insist(&mut self, write: impl FnOnce(&str, &mut Vec<u8>)) -> Result<Reply, StoreFailure> {
         let tag = tag();
         let mut command = Vec::new();
-        call.write(&tag, &mut command);
+        write(&tag, &mut command);
         match self.exchange(&tag, &command).await {
             Ok(result) => {
                 let answers = matches!(result, Ok(_) | Err(StoreFailure::Refused(Refusal::NoScript)));
@@ -162,9 +166,11 @@ impl Session<'_> {
             Line::Object | Line::Rest(_) => StoreFailure::Unknown,
         }
     }
+}
 
-    /// Gives back what the calls held. Cancelled requests never drop their values, so this is no `Drop`.
-    pub fn close(&mut self) {
+/// Closes what the calls had opened. The platform itself closes what a request leaves that it has cancelled.
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
         match &mut self.line {
             Line::Tcp(session) => session.close(),
             Line::Object => {}

@@ -1,7 +1,7 @@
 //! A real Redis on a free loopback port, without persistence, that tests can kill, stop and bring back.
 
 use crate::process::{Process, Signal};
-use crate::{StepClock, poll, ports, tools};
+use crate::{poll, ports, tools};
 use anyhow::{Context, Result, bail};
 use redis::{Client, Connection};
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ pub struct Redis {
     address: SocketAddr,
     directory: TempDir,
     options: Vec<(String, String)>,
-    environment: Vec<(&'static str, String)>,
+    environment: Vec<(String, String)>,
 }
 
 impl Redis {
@@ -30,22 +30,19 @@ impl Redis {
 
     /// Starts one with config options, e.g. `("maxmemory", "3mb")`.
     pub fn start_with(options: &[(&str, &str)]) -> Result<Self> {
-        Self::start_in(options, Vec::new())
+        Self::start_in(options, &[])
     }
 
-    /// Starts one that takes its time, and so the age of its keys, from a clock of ours.
-    pub fn start_by(clock: &StepClock) -> Result<Self> {
-        Self::start_in(&[], clock.environment().into())
-    }
-
-    fn start_in(options: &[(&str, &str)], environment: Vec<(&'static str, String)>) -> Result<Self> {
+    /// Starts one with config options, and these variables in its environment.
+    pub fn start_in(options: &[(&str, &str)], environment: &[(String, String)]) -> Result<Self> {
         let options: Vec<_> = options.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         let directory = tempfile::tempdir()?;
         let mut last = None;
         for _ in 0..ATTEMPTS {
             let address = ports::free();
-            match launch(address, &directory, &options, &environment) {
+            match launch(address, &directory, &options, environment) {
                 Ok(process) => {
+                    let environment = environment.to_vec();
                     return Ok(Self { process, address, directory, options, environment });
                 }
                 Err(error) => last = Some(error),
@@ -96,7 +93,7 @@ fn launch(
     address: SocketAddr,
     directory: &TempDir,
     options: &[(String, String)],
-    environment: &[(&'static str, String)],
+    environment: &[(String, String)],
 ) -> Result<Process> {
     let mut command = Command::new(tools::redis_server()?);
     command.envs(environment.iter().map(|(name, value)| (name, value)));

@@ -1,4 +1,4 @@
-//! A wall clock that a test can step, or let stand, for one server alone, by a library that is preloaded; the monotonic
+//! A wall clock that a test can step, or let stand, for one process alone, by a library that is preloaded; the monotonic
 //! clock goes on.
 
 use crate::{EnvoyConfig, paths};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 const LIBRARY: &str = "libstep_clock.so";
 const STEP: &str = "step";
 
-/// The clock; it must live as long as the server that uses it.
+/// The clock; it must live as long as the Envoy that uses it.
 pub struct StepClock {
     directory: TempDir,
     step: File,
@@ -54,13 +54,12 @@ impl StepClock {
 
     /// Gives the clock to an Envoy.
     pub fn of(&self, config: EnvoyConfig) -> EnvoyConfig {
-        let [(library, library_file), (step, step_file)] = self.environment();
-        config.environment(library, &library_file).environment(step, &step_file)
+        self.environment().iter().fold(config, |config, (name, value)| config.environment(name, value))
     }
 
-    /// What gives the clock to a process.
-    pub fn environment(&self) -> [(&'static str, String); 2] {
+    /// What gives the clock to a process that has it in its environment.
+    pub fn environment(&self) -> [(String, String); 2] {
         let path = |name: &str| self.directory.path().join(name).display().to_string();
-        [("LD_PRELOAD", path(LIBRARY)), ("STEP_CLOCK_FILE", path(STEP))]
+        [("LD_PRELOAD".to_owned(), path(LIBRARY)), ("STEP_CLOCK_FILE".to_owned(), path(STEP))]
     }
 }

@@ -16,8 +16,17 @@ pub struct TcpSession {
 }
 
 impl TcpSession {
-    /// Sends a command and waits for its reply, for as long as the caller does.
+    /// Sends a command and waits for its reply, for as long as the caller does. A connection that failed is not used
+    /// again.
     pub async fn ask(&mut self, server: &Server, command: &[u8]) -> Result<Reply, StoreFailure> {
+        let answer = self.exchange(server, command).await;
+        if matches!(answer, Err(StoreFailure::Unknown)) {
+            self.close();
+        }
+        answer
+    }
+
+    async fn exchange(&mut self, server: &Server, command: &[u8]) -> Result<Reply, StoreFailure> {
         self.sent = false;
         let (socket, handshake) = match self.socket.take() {
             Some(socket) => (socket, None),
@@ -50,6 +59,7 @@ impl TcpSession {
         if let Some(socket) = self.socket.take() {
             socket.close();
         }
+        self.decoder = Decoder::default();
     }
 }
 

@@ -30,7 +30,7 @@ impl World {
     fn start() -> World {
         let clock = StepClock::build().expect("the clock builds");
         clock.stand_at(START_US);
-        let redis = Redis::start_by(&clock).expect("Redis starts");
+        let redis = Redis::start_in(&[], &clock.environment()).expect("Redis starts");
         let front = RestFront::start(redis.address()).expect("a loopback port is free");
         World { clock, redis, front, upstream: Upstream::start().expect("a loopback port is free") }
     }
