@@ -7,7 +7,6 @@ use std::rc::Rc;
 use js_sys::Uint8Array;
 use lockkeeper_core::admission::Body as Ahead;
 use lockkeeper_core::idempotency::fingerprint::BodyHasher;
-use wasm_bindgen::JsValue;
 use wasm_bindgen_futures::spawn_local;
 use worker::web_sys::{Request, RequestInit};
 
@@ -103,11 +102,10 @@ fn finished(hasher: Option<BodyHasher>) -> Option<Hash> {
     Some(Rc::new(RefCell::new(hasher.map(BodyHasher::finish))))
 }
 
-fn joined(pieces: &[Uint8Array]) -> JsValue {
+fn joined(pieces: &[Uint8Array]) -> Uint8Array {
     match pieces {
-        [] => JsValue::NULL,
-        [piece] => piece.into(),
-        pieces => Uint8Array::from(pieces.iter().flat_map(Uint8Array::to_vec).collect::<Vec<u8>>().as_slice()).into(),
+        [piece] => Clone::clone(piece),
+        pieces => Uint8Array::from(pieces.iter().flat_map(Uint8Array::to_vec).collect::<Vec<u8>>().as_slice()),
     }
 }
 

@@ -33,11 +33,8 @@ pub async fn decide(arrived: Arrived, selection: Selection, context: &Context) -
 async fn see_through(arrived: Arrived, selection: Selection, tell: oneshot::Sender<HostResult<Passage>>) {
     let Arrived { isolate, engine, request, environment } = &arrived;
     let values = request::values(engine, &selection, request);
-    let arrival = Arrival {
-        owner: host::secret().map(Owner::new),
-        floor: isolate.fence_floor.get(),
-        body: body::ahead(request),
-    };
+    let arrival =
+        Arrival { owner: host::secret().map(Owner::new), floor: isolate.fence_floor.get(), body: body::ahead(request) };
     let mut steps = Steps::new(isolate, environment, request);
     let decision = steps.carry_out(engine.begin_arrived(&selection, &values, &arrival)).await;
     let Steps { body, sent_us, .. } = steps;

@@ -166,7 +166,6 @@ impl Session<'_> {
             Line::Object | Line::Rest(_) => StoreFailure::Unknown,
         }
     }
-
 }
 
 /// Closes what the calls had opened. The platform itself closes what a request leaves that it has cancelled.
