@@ -5,13 +5,12 @@ use std::io::{BufRead, IsTerminal};
 
 use anyhow::{Result, bail};
 use lockkeeper_core::engine::Engine;
-use serde_json::json;
 
-use crate::Ending;
 use crate::document::Document;
 use crate::request::{Request, RequestOptions};
-use crate::store::{Level, Store, StoreOptions};
-use crate::style::{self, paint};
+use crate::store::{Held, Level, Store, StoreOptions};
+use crate::style::{self, paint, seconds};
+use crate::{Ending, claims};
 
 /// Whose levels to show.
 #[derive(Debug, clap::Args)]
@@ -38,7 +37,7 @@ pub struct ResetOptions {
 
 /// A request, its policy file and the store.
 #[derive(Debug, clap::Args)]
-struct Target {
+pub struct Target {
     /// A policy file or plugin configuration; `-` reads standard input
     file: String,
     #[command(flatten)]
@@ -52,11 +51,11 @@ struct Target {
 /// # Errors
 /// When the file cannot be read, the request is not written as one, or the store fails.
 pub fn inspect(options: &Options) -> Result<Ending> {
-    let Some((_, levels)) = levels(&options.target)? else { return Ok(Ending::Objections) };
-    match options.json {
-        true => style::print(&format!("{}\n", serde_json::to_string_pretty(&json!({ "limits": levels }))?)),
-        false => style::print(&described(&levels)),
-    }
+    let Some((_, held)) = options.target.held()? else { return Ok(Ending::Objections) };
+    style::print(&match options.json {
+        true => format!("{}\n", serde_json::to_string_pretty(&held)?),
+        false => held.claims.iter().map(claims::described).chain([described(&held.levels)]).collect(),
+    });
     Ok(Ending::Success)
 }
 
@@ -65,7 +64,7 @@ pub fn inspect(options: &Options) -> Result<Ending> {
 /// # Errors
 /// Like [`inspect`], and when there is nobody to ask.
 pub fn reset(options: &ResetOptions) -> Result<Ending> {
-    let Some((mut store, levels)) = levels(&options.target)? else { return Ok(Ending::Objections) };
+    let Some((mut store, Held { levels, .. })) = options.target.held()? else { return Ok(Ending::Objections) };
     let names: Vec<&str> = levels.iter().map(|level| level.limit.as_str()).collect();
     if let Some(name) = options.limit.as_ref().filter(|name| !names.is_empty() && !names.contains(&name.as_str())) {
         bail!("no limit {name:?} counts this request; those that do: {}", names.join(", "));
@@ -77,7 +76,8 @@ pub fn reset(options: &ResetOptions) -> Result<Ending> {
     if keys.is_empty() {
         return Ok(Ending::Objections);
     }
-    if !options.yes && !is_confirmed()? {
+    let question = "Delete these keys, so that the request starts with a full allowance? [y/N] ";
+    if !options.yes && !confirmed(question, "--yes deletes without asking")? {
         style::print("nothing was deleted\n");
         return Ok(Ending::Objections);
     }
@@ -85,19 +85,29 @@ pub fn reset(options: &ResetOptions) -> Result<Ending> {
     Ok(Ending::Success)
 }
 
-fn levels(target: &Target) -> Result<Option<(Store, Vec<Level>)>> {
-    let request = Request::new(&target.request)?;
-    let Some(policies) = Document::read(&target.file)?.load_or_report() else { return Ok(None) };
-    let mut store = Store::connect(&target.store)?;
-    let levels = store.levels(&Engine::new(policies), &request)?;
-    Ok(Some((store, levels)))
+impl Target {
+    /// What the store holds for the request; `None` when the file does not load, which is then reported. Warns of a store
+    /// that may drop it.
+    pub fn held(&self) -> Result<Option<(Store, Held)>> {
+        let request = Request::new(&self.request)?;
+        let Some(policies) = Document::read(&self.file)?.load_or_report() else { return Ok(None) };
+        let mut store = Store::connect(&self.store)?;
+        if let Some(policy) = store.evicting()? {
+            style::warn(&format!(
+                "the store has maxmemory-policy {policy}: it may drop claims, slots and counters; set noeviction"
+            ));
+        }
+        let held = store.held(&Engine::new(policies), &request)?;
+        Ok(Some((store, held)))
+    }
 }
 
-fn is_confirmed() -> Result<bool> {
+/// Asks; an error with the `hint` when there is nobody.
+pub fn confirmed(question: &str, hint: &str) -> Result<bool> {
     if !std::io::stdin().is_terminal() {
-        bail!("nobody can be asked here: --yes deletes without asking");
+        bail!("nobody can be asked here: {hint}");
     }
-    style::print("Delete these keys, so that the request starts with a full allowance? [y/N] ");
+    style::print(question);
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
@@ -116,6 +126,9 @@ fn described_level(level: &Level) -> String {
         let _ = writeln!(text, "  {} {value}", paint(style::FAINT, format!("{name:<10}")));
     };
     row("remaining", format!("{} of {}", level.remaining, level.allowance));
+    for slot in &level.slots {
+        row("held by", format!("{}… until its lease ends in {}", slot.owner, seconds(slot.lease_left_us)));
+    }
     if level.next_refill_us > 0 {
         row("more in", seconds(level.next_refill_us));
     }
@@ -131,10 +144,4 @@ fn described_level(level: &Level) -> String {
         },
     );
     text
-}
-
-/// Rounded up to milliseconds.
-fn seconds(us: u64) -> String {
-    let ms = us.div_ceil(1_000);
-    format!("{}.{:03} s", ms / 1_000, ms % 1_000)
 }

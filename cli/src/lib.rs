@@ -2,6 +2,7 @@
 //! holds for that request, before and after deployment.
 
 mod check;
+mod claims;
 pub mod document;
 pub mod explain;
 pub mod finding;
@@ -11,6 +12,7 @@ pub mod request;
 mod schema;
 mod store;
 mod style;
+mod unlock;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -32,10 +34,12 @@ enum Command {
     Check(check::Options),
     /// Show what a request gets: policy, limits, identity, store keys, answers
     Explain(explain::Options),
-    /// Show what the store holds for a request: remaining, next refill, expiry
+    /// Show what the store holds for a request: its claims, and what is left of its limits
     Inspect(inspect::Options),
     /// Delete what the store holds for a request, after asking
     Reset(inspect::ResetOptions),
+    /// Give back the claims of a request whose holder will not, after asking
+    Unlock(unlock::Options),
     /// Print the JSON Schema of policy files and plugin configurations, for editors
     Schema,
     /// Print a script that completes this command's arguments in a shell
@@ -81,6 +85,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Explain(options) => explain::run(&options),
         Command::Inspect(options) => inspect::inspect(&options),
         Command::Reset(options) => inspect::reset(&options),
+        Command::Unlock(options) => unlock::run(&options),
         Command::Schema => {
             style::print(schema::TEXT);
             Ok(Ending::Success)

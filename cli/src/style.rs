@@ -35,6 +35,17 @@ pub fn print_error(text: &str) {
     let _ = anstream::stderr().write_all(text.as_bytes());
 }
 
+/// A time, rounded up to milliseconds.
+pub fn seconds(us: u64) -> String {
+    let ms = us.div_ceil(1_000);
+    format!("{}.{:03} s", ms / 1_000, ms % 1_000)
+}
+
+/// Prints what is to be seen to.
+pub fn warn(text: &str) {
+    let _ = writeln!(anstream::stderr(), "{}: {text}", paint(WARNING, "warning"));
+}
+
 /// Prints what kept the command from doing its work.
 pub fn fail(error: &anyhow::Error) -> Ending {
     let _ = writeln!(anstream::stderr(), "{}: {error:#}", paint(ERROR, "error"));

@@ -1,7 +1,7 @@
 //! What a request asks of the store beside its limits: claims on its idempotency key and on a lock, and who asks.
 
 use crate::answer::{self, KeyProblem};
-use crate::claim::{Ask, ClaimKind, Fingerprint, Owner};
+use crate::claim::{Ask, ClaimKind, Fingerprint, Granted, Owner};
 use crate::decision::Action;
 use crate::engine::Counted;
 use crate::idempotency::fingerprint::{self, BodyHasher, Head};
@@ -47,37 +47,41 @@ pub(crate) struct Asked {
     pub accept_encoding: Option<Vec<u8>>,
     /// The limit on replays and conflicts, counted.
     pub replay: Option<Counted>,
-    /// How long the request may still wait for another to end, in microseconds.
-    pub wait_left_us: u64,
-    /// How often it has waited.
+    /// How long the request has waited for others to end, in microseconds.
+    pub waited_us: u64,
+    /// How often.
     pub waits: u32,
     /// Whether an earlier command of this request may have been carried out.
     pub may_hold: bool,
+    /// What this instance granted by itself.
+    pub local: Option<Vec<Granted>>,
 }
 
 impl Asked {
     /// A request that asks for slots alone.
     pub fn slots(arrival: &Arrival) -> Asked {
         Asked {
-            owner: arrival.owner.unwrap_or(Owner::new([0; 16])),
+            owner: arrival.owner.unwrap_or(Owner::NONE),
             asks: Vec::new(),
             replay: None,
             accept_encoding: None,
-            wait_left_us: 0,
+            waited_us: 0,
             waits: 0,
             may_hold: false,
+            local: None,
         }
     }
 
-    /// How long to wait before the store is asked again: longer each time, and different for each request, so that those
-    /// who wait for one lock do not come back together.
-    pub fn next_wait_us(&mut self) -> u64 {
+    /// How long to wait before the store is asked again, within `wait_us` in all; `None` when they are over. Longer each
+    /// time, and different for each request, so that those who wait for one lock do not come back together.
+    pub fn next_wait_us(&mut self, wait_us: u64) -> Option<u64> {
+        let left_us = wait_us.checked_sub(self.waited_us).filter(|left_us| *left_us > 0)?;
         let spread = self.random_nibble().saturating_mul(WAIT_SPREAD_US) / 16;
         let base = WAIT_US.saturating_mul(u64::from(self.waits).saturating_add(1)).min(WAIT_MAX_US);
         self.waits = self.waits.saturating_add(1);
-        let wait_us = base.saturating_add(spread).min(self.wait_left_us);
-        self.wait_left_us = self.wait_left_us.saturating_sub(wait_us);
-        wait_us
+        let pause_us = base.saturating_add(spread).min(left_us);
+        self.waited_us = self.waited_us.saturating_add(pause_us);
+        Some(pause_us)
     }
 
     /// The owner is random, so its digits are.
@@ -116,14 +120,12 @@ pub(crate) fn asked(
         && let Some((ask, body)) = idempotency_ask(rules, values, arrival)?
     {
         asked.replay = rules.replay_limit.as_ref().and_then(|limit| replay(limit, values));
-        asked.wait_left_us = rules.wait_us;
         asked.asks.push(ask);
         wanted = body;
     }
     if let Some(rules) = policy.lock.as_deref().filter(|rules| is_for(&rules.methods, values))
         && let Some(ask) = lock_ask(rules, values, arrival)?
     {
-        asked.wait_left_us = asked.wait_left_us.max(rules.wait_us);
         asked.asks.push(ask);
     }
     Ok((!asked.asks.is_empty()).then_some((asked, wanted)))
@@ -152,7 +154,7 @@ fn idempotency_ask(
         BodyFingerprint::Ignored => (String::new(), BodyWanted::No),
         BodyFingerprint::AtCompletion => (declared_digest(values).unwrap_or_default(), BodyWanted::No),
         BodyFingerprint::Raw | BodyFingerprint::Json => match arrival.body {
-            Body::Absent => (BodyHasher::new(rules.fingerprint.body).finish(), BodyWanted::No),
+            Body::Absent | Body::Bytes(0) => (BodyHasher::new(rules.fingerprint.body).finish(), BodyWanted::No),
             Body::Bytes(bytes) if bytes > rules.fingerprint.max_body_bytes as u64 => (over_max(rules)?, BodyWanted::No),
             Body::Bytes(_) | Body::Unknown => (String::new(), BodyWanted::UpTo(rules.fingerprint.max_body_bytes)),
         },

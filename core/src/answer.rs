@@ -3,8 +3,8 @@
 mod claims;
 
 pub use claims::{
-    KeyProblem, body_not_held, hold_limited, in_flight, key_problem, key_reused, locked, not_retained, of_kept, outcome_unknown,
-    replay_limited, store_unavailable,
+    KeyProblem, body_not_held, hold_limited, in_flight, key_problem, key_reused, locked, not_retained, of_kept,
+    outcome_unknown, replay_limited, store_unavailable,
 };
 use serde_json::{Map, Value};
 
@@ -44,7 +44,7 @@ pub fn unavailable(custom: &CustomAnswer, limits: &[&str]) -> Action {
     let title = "Rate limits cannot be checked at the moment";
     let mut answer = Answer {
         grpc_status: GrpcStatus::Unavailable,
-        grpc_message: title.to_lowercase(),
+        grpc_message: title.to_ascii_lowercase(),
         ..problem_answer(kind, title, custom.status.unwrap_or(503), limits)
     };
     answer.headers.push(("retry-after".into(), UNAVAILABLE_RETRY_AFTER_S.to_string()));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::admission::{self, Asked};
 use crate::algorithm::{Algorithm, Charge};
 use crate::answer;
-use crate::claim::{self, Ask};
+use crate::claim::{self, Ask, Owner};
 use crate::decision::{DecidedBy, Decision, Outcome};
 use crate::engine::{Collected, Counted, Step};
 use crate::idempotency::fingerprint::BodyHasher;
@@ -113,10 +113,17 @@ impl Call {
         self.asked.as_deref().map_or(&[], |asked| &asked.asks)
     }
 
-    /// The limit on replays with its count, where there is one.
+    /// Who asks.
+    pub(crate) fn owner(&self) -> Owner {
+        self.asked.as_deref().map_or(Owner::NONE, |asked| asked.owner)
+    }
+
+    /// The limit on replays with its count, where there is one. A request that waits is counted when it comes, and not
+    /// each time that it asks again.
     fn replay(&self) -> Option<(&Counted, &Limit)> {
         let limit = self.policy()?.idempotency.as_deref()?.replay_limit.as_ref()?;
-        Some((self.asked.as_deref()?.replay.as_ref()?, limit))
+        let asked = self.asked.as_deref().filter(|asked| asked.waits == 0)?;
+        Some((asked.replay.as_ref()?, limit))
     }
 
     /// What counts the request, with its limit.

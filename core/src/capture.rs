@@ -92,9 +92,13 @@ impl Capture {
             sets_cookie: has("set-cookie"),
         };
         let end_rules = EndRules { on_unknown: rules.on_unknown, seal_set_cookie: rules.stored.seal_set_cookie };
-        let is_recorded =
-            matches!(outcome::ending(&exchange, end_rules), Ending::Keep | Ending::Seal(SealReason::SetCookie));
-        let is_held = rules.respond == Respond::AfterStore && length.is_some() && is_recorded;
+        // A key that is given back is held, too: a client that tries again at once must not meet its own claim.
+        let is_told = matches!(
+            outcome::ending(&exchange, end_rules),
+            Ending::Keep | Ending::Seal(SealReason::SetCookie) | Ending::Release { .. }
+        );
+        let fits = length.is_some_and(|length| length <= bytes_max as u64) && !exchange.is_upgrade;
+        let is_held = rules.respond == Respond::AfterStore && fits && is_told;
         Capture {
             lines: kept_headers::kept(&head.lines, &rules.stored.headers),
             body: Vec::new(),

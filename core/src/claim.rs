@@ -23,6 +23,8 @@ pub struct Owner([u8; Owner::LENGTH]);
 impl Owner {
     /// Digits of an owner.
     pub const LENGTH: usize = 32;
+    /// Nobody: what stands for the owner of a request that has none.
+    pub const NONE: Owner = Owner([b'0'; Owner::LENGTH]);
 
     /// The owner of 16 random bytes.
     pub fn new(random: [u8; 16]) -> Owner {

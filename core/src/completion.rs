@@ -54,7 +54,9 @@ impl Decision {
             headers.push((LEGACY_RESET.into(), circumstances.unix_s.saturating_add(seconds).to_string()));
         }
         if let (Action::Answer(answer), Some(cors)) = (&mut self.action, &rules.cors) {
-            let fields = cors_fields(cors, circumstances.origin, &answer.headers);
+            let ours = answer.headers.iter().map(|(name, _)| &**name);
+            let names: Vec<&str> = ours.chain(answer.stored_headers.iter().map(|(name, _)| name.as_str())).collect();
+            let fields = cors_fields(cors, circumstances.origin, &names);
             answer.headers.extend(fields);
         }
     }
@@ -69,7 +71,8 @@ fn spread(headers: &mut [Header], jitter_us: u64, random: u64) {
     }
 }
 
-fn cors_fields(cors: &Cors, origin: Option<&[u8]>, headers: &[Header]) -> Vec<Header> {
+/// The fields that let scripts of `origin` read the response and its headers of these `names`.
+fn cors_fields(cors: &Cors, origin: Option<&[u8]>, names: &[&str]) -> Vec<Header> {
     let mut fields: Vec<Header> = Vec::new();
     if matches!(&cors.origins, Origins::These(_)) {
         fields.push(("vary".into(), "origin".into()));
@@ -78,8 +81,9 @@ fn cors_fields(cors: &Cors, origin: Option<&[u8]>, headers: &[Header]) -> Vec<He
     else {
         return fields;
     };
-    let names: Vec<&str> = headers.iter().map(|(name, _)| &**name).filter(|name| !READABLE.contains(name)).collect();
-    fields.push(("access-control-expose-headers".into(), names.join(", ")));
+    let mut exposed: Vec<&str> = names.iter().copied().filter(|name| !READABLE.contains(name)).collect();
+    exposed.dedup();
+    fields.push(("access-control-expose-headers".into(), exposed.join(", ")));
     match &cors.origins {
         Origins::Any => fields.push(("access-control-allow-origin".into(), "*".into())),
         Origins::These(allowed) if allowed.iter().any(|one| one == origin) => {

@@ -10,7 +10,9 @@ use crate::call::Call;
 use crate::decision::{Action, Decision, LimitVerdict, Outcome, Report};
 use crate::hold_limit;
 use crate::identity::{Attribute, KeyPart};
+use crate::lease::LeaseCall;
 use crate::local_call::LocalCall;
+use crate::local_claims::LocalClaimCall;
 use crate::policy::{Limit, MissingKey, NoNumber, Policy, PolicySet, Rejection};
 use crate::selection::{GatewayRoute, Selection};
 use crate::store::StoreFailure;
@@ -26,6 +28,8 @@ pub enum Step {
     Call(Call),
     /// Let the instance's own limiter decide for the store, or whether a body may be held; then [`LocalCall::resume`].
     Local(LocalCall),
+    /// Let the instance's own table of claims answer, then [`LocalClaimCall::resume`].
+    LocalClaims(LocalClaimCall),
     /// Collect the request's body, then [`NeedBody::resume`].
     NeedBody(NeedBody),
     /// Wait, then [`Wait::resume`].
@@ -80,6 +84,11 @@ impl Wait {
     /// Asks the store again.
     pub fn resume(self) -> Step {
         Step::Call(self.call)
+    }
+
+    /// The client went away while it waited: what gives back what the request may hold, if it may hold anything.
+    pub fn abandon(&self) -> Option<LeaseCall> {
+        self.call.abandoned()
     }
 }
 

@@ -128,6 +128,7 @@ mod tests {
     #[test]
     fn what_is_not_held_is_not_counted() {
         assert!(matches!(begun("", Body::Absent), Step::Call(_)));
+        assert!(matches!(begun("", Body::Bytes(0)), Step::Call(_)));
         assert!(matches!(begun(r#""over_max": "unfingerprinted""#, Body::Bytes(1 << 20)), Step::Call(_)));
         assert!(matches!(begun(r#""body": "ignored""#, Body::Unknown), Step::Call(_)));
         assert!(matches!(begun(r#""hold_limit": false"#, Body::Unknown), Step::NeedBody(_)));

@@ -1,6 +1,7 @@
 //! The configuration of one gateway: how it reaches the store and how it bears its absence. It differs by host, so it
 //! stands beside the policy: `{ "host": { … }, "policy": { … } }`.
 
+use crate::local_claims::ClaimTable;
 use crate::policy::error::PolicyErrors;
 use crate::policy::load::LoadOptions;
 use crate::policy::names::header_name;
@@ -18,6 +19,8 @@ pub struct HostConfig {
     pub deadline_us: u64,
     /// Sets of the local limiter's table; each holds up to eight clients.
     pub local_sets: u32,
+    /// Sets of the instance's own table of claims; each holds up to eight.
+    pub local_claim_sets: u32,
     /// The part of each limit that this instance grants when it limits by itself.
     pub local_share: f64,
     /// A response header that marks degraded decisions, if any.
@@ -40,6 +43,7 @@ impl Default for HostConfig {
             store_cluster: "lockkeeper_store".into(),
             deadline_us: 50_000,
             local_sets: 4096,
+            local_claim_sets: ClaimTable::SETS,
             local_share: 1.0,
             degraded_header: None,
             jwt_payload: "payload".into(),
@@ -146,15 +150,16 @@ fn read_host(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<HostConfig>
     let body_deadline_us = object.or("body_deadline", defaults.body_deadline_us, errors, |place, errors| {
         duration_us_between(place, "10ms", "5m", errors)
     });
-    let local = (defaults.local_sets, defaults.local_share);
+    let local = Local { sets: defaults.local_sets, claim_sets: defaults.local_claim_sets, share: defaults.local_share };
     let local = object.optional("local").map_or(Some(local), |place| read_local(&place, local, errors));
     object.finish(errors, &HOST_FIELDS);
-    let (local_sets, local_share) = local?;
+    let local = local?;
     Some(HostConfig {
         store_cluster: store_cluster?,
         deadline_us: deadline_us?,
-        local_sets,
-        local_share,
+        local_sets: local.sets,
+        local_claim_sets: local.claim_sets,
+        local_share: local.share,
         degraded_header: degraded_header?,
         jwt_payload: jwt_payload?,
         coalesce_above: coalesce_above?,
@@ -173,15 +178,24 @@ fn deadline(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<u64> {
     Some(us)
 }
 
-fn read_local(place: &Place<'_>, defaults: (u32, f64), errors: &mut PolicyErrors) -> Option<(u32, f64)> {
-    let object = place.object(errors, "an object with sets and share")?;
-    let sets = match object.optional("sets") {
-        None => Some(defaults.0),
-        Some(place) => place.whole(errors, 1..=LOCAL_SETS_MAX, "").and_then(|sets| u32::try_from(sets).ok()),
+/// How this host does without the store.
+#[derive(Clone, Copy)]
+struct Local {
+    sets: u32,
+    claim_sets: u32,
+    share: f64,
+}
+
+fn read_local(place: &Place<'_>, defaults: Local, errors: &mut PolicyErrors) -> Option<Local> {
+    let object = place.object(errors, "an object with sets, claim_sets and share")?;
+    let count = |place: &Place<'_>, errors: &mut PolicyErrors| {
+        place.whole(errors, 1..=LOCAL_SETS_MAX, "").and_then(|sets| u32::try_from(sets).ok())
     };
-    let share = object.optional("share").map_or(Some(defaults.1), |place| share(&place, errors));
-    object.finish(errors, &["sets", "share"]);
-    Some((sets?, share?))
+    let sets = object.or("sets", defaults.sets, errors, count);
+    let claim_sets = object.or("claim_sets", defaults.claim_sets, errors, count);
+    let share = object.optional("share").map_or(Some(defaults.share), |place| share(&place, errors));
+    object.finish(errors, &["sets", "claim_sets", "share"]);
+    Some(Local { sets: sets?, claim_sets: claim_sets?, share: share? })
 }
 
 fn share(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<f64> {

@@ -20,6 +20,18 @@ pub struct Lease {
     pub(crate) owner: Owner,
     pub(crate) claims: Vec<LeasedClaim>,
     pub(crate) slots: Vec<HeldSlot>,
+    pub(crate) keeper: Keeper,
+}
+
+/// Who knows of what a request holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeper {
+    /// The store, and this instance's own [table](crate::local_claims) beside it.
+    Both,
+    /// This instance's own table alone: the store failed.
+    Instance,
+    /// The store.
+    Store,
 }
 
 /// A claim that was granted, or may have been.
@@ -69,6 +81,12 @@ impl Lease {
         self.claims.iter().any(|claim| claim.rules.on_lost == OnLeaseLost::Cancel)
     }
 
+    /// Whether these words for a renewal say that a claim is lost. A slot that is gone is no loss to its request: nobody
+    /// waits for it, and the limit counts one too few until it ends.
+    pub fn is_lost_by(&self, words: &[Word]) -> bool {
+        words.iter().take(self.claims.len()).any(|word| *word != Word::Ok)
+    }
+
     /// What is kept of the response, if it holds a record of its outcome.
     pub fn idempotency(&self) -> Option<&Idempotency> {
         self.record()?;
@@ -96,7 +114,7 @@ impl Lease {
 
     /// Extends everything by its lease from now on.
     pub fn renew(&self) -> LeaseCall {
-        LeaseCall::new(Command::Renew(self.holdings(|_| true)), self.policy)
+        self.call(Command::Renew(self.holdings(|_| true)))
     }
 
     /// Ends everything: the record as `end` says, the rest by release. A lock stays until its lease lapses when the
@@ -112,13 +130,16 @@ impl Lease {
         if !holdings.claims.is_empty() || !holdings.slots.is_empty() {
             commands.push(Command::Release { holdings, is_uncounted });
         }
-        commands.into_iter().map(|command| LeaseCall::new(command, self.policy)).collect()
+        commands.into_iter().map(|command| self.call(command)).collect()
     }
 
     /// Gives everything back that the request may hold: it was never forwarded.
     pub fn abandon(&self) -> LeaseCall {
-        let command = Command::Release { holdings: self.holdings(|_| true), is_uncounted: true };
-        LeaseCall::new(command, self.policy)
+        self.call(Command::Release { holdings: self.holdings(|_| true), is_uncounted: true })
+    }
+
+    fn call(&self, command: Command) -> LeaseCall {
+        LeaseCall { command, keeper: self.keeper, is_whole: false }
     }
 
     fn holdings(&self, is_wanted: impl Fn(&LeasedClaim) -> bool) -> Holdings {
@@ -168,7 +189,7 @@ pub enum Act {
 #[derive(Clone, Debug)]
 pub struct LeaseCall {
     command: Command,
-    policy: usize,
+    keeper: Keeper,
     is_whole: bool,
 }
 
@@ -187,8 +208,19 @@ pub enum LeaseStep {
 const BULKY_BYTES: usize = 16 * 1024;
 
 impl LeaseCall {
-    fn new(command: Command, policy: usize) -> LeaseCall {
-        LeaseCall { command, policy, is_whole: false }
+    /// Tells the store of an outcome that this instance alone knows.
+    pub fn push(completion: Completion) -> LeaseCall {
+        LeaseCall { command: Command::Complete(completion), keeper: Keeper::Both, is_whole: false }
+    }
+
+    /// Who is to be told: for [`Keeper::Both`] the store first, then the table of what it said.
+    pub fn keeper(&self) -> Keeper {
+        self.keeper
+    }
+
+    /// The command, for the instance's own table.
+    pub fn command(&self) -> &Command {
+        &self.command
     }
 
     /// What it does.
@@ -198,11 +230,6 @@ impl LeaseCall {
             Command::Release { .. } => Act::Release,
             Command::Renew(_) => Act::Renew,
         }
-    }
-
-    /// Index of the policy that applies, for metrics.
-    pub fn policy(&self) -> usize {
-        self.policy
     }
 
     /// Whether it should wait for commands that decide requests.

@@ -111,6 +111,7 @@ pub mod identity;
 pub mod lease;
 pub mod local;
 pub mod local_call;
+pub mod local_claims;
 pub mod normalize;
 mod order;
 pub mod parameters;

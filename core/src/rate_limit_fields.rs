@@ -1,6 +1,7 @@
 //! The fields that tell clients what is left: `RateLimit` and `RateLimit-Policy` in the shapes of
 //! draft-ietf-httpapi-ratelimit-headers, or the older `X-RateLimit-*`.
 
+use crate::algorithm::Verdict;
 use crate::decision::{Header, LimitVerdict};
 use crate::policy::{HeaderMode, Limit, Policy};
 
@@ -25,13 +26,22 @@ pub fn is_single_valued(name: &str) -> bool {
 pub fn fields(mode: HeaderMode, policy: &Policy, verdicts: &[LimitVerdict]) -> RateLimitFields {
     let limits = verdicts.iter().filter_map(|one| Some((policy.limits.get(one.limit)?, one)));
     let shown: Vec<Shown<'_>> = limits.filter(|(limit, _)| limit.enforce).collect();
+    of_shown(mode, &shown)
+}
+
+/// The fields for what one limit said.
+pub(crate) fn fields_of(mode: HeaderMode, limit: &Limit, verdict: Verdict) -> RateLimitFields {
+    of_shown(mode, &[(limit, &LimitVerdict { limit: limit.id.limit, override_index: None, verdict })])
+}
+
+fn of_shown(mode: HeaderMode, shown: &[Shown<'_>]) -> RateLimitFields {
     if shown.is_empty() {
         return RateLimitFields::default();
     }
     match mode {
         HeaderMode::Off => RateLimitFields::default(),
-        HeaderMode::Legacy => legacy(&shown),
-        HeaderMode::Rt | HeaderMode::Aw | HeaderMode::Both => structured(mode, &shown),
+        HeaderMode::Legacy => legacy(shown),
+        HeaderMode::Rt | HeaderMode::Aw | HeaderMode::Both => structured(mode, shown),
     }
 }
 

@@ -23,6 +23,7 @@ use lockkeeper_core::store::StoreFailure;
 use crate::holding::Holding;
 use crate::host;
 use crate::local::LocalTable;
+use crate::local_claims::LocalClaims;
 use crate::metrics::Metrics;
 use crate::outbox::Outbox;
 use crate::parked::{Parked, Undecided, Waiter};
@@ -60,6 +61,7 @@ pub struct Gateway {
     bodies_come: Cell<Option<bool>>,
     fence_floor: Cell<u64>,
     local: LocalTable,
+    local_claims: LocalClaims,
     metrics: Metrics,
     retired: Cell<bool>,
 }
@@ -92,6 +94,7 @@ impl Gateway {
         Gateway {
             context_id,
             local: LocalTable::new(config.local_sets),
+            local_claims: LocalClaims::new(config.local_claim_sets, &policies),
             metrics: Metrics::define(&policies),
             engine: Engine::new(policies),
             config,
@@ -154,6 +157,7 @@ impl Gateway {
                     return Progress::Decided(Box::new(decision), now_us);
                 }
                 Step::Local(local) => self.decide_locally(local),
+                Step::LocalClaims(claims) => self.local_claims.decide(claims, &self.metrics),
                 Step::NeedBody(need) => return Progress::NeedBody(need),
                 Step::WaitUntil(wait) => {
                     let at_us = now_us.saturating_add(wait.after_us());
@@ -231,6 +235,7 @@ impl Gateway {
         self.settle(expired);
         self.maintain(now_us);
         self.keep_leases(now_us);
+        self.push_outcomes(now_us);
         self.wake(now_us);
         self.after_event(now_us);
         self.metrics.flush();
@@ -329,6 +334,9 @@ impl Gateway {
             return false;
         }
         let sent_us = deadline_us.saturating_sub(self.config.deadline_us);
+        // This process stood still: what the reply grants may be another's by now.
+        let has_lapsed = now_us.saturating_sub(sent_us) >= call.lapses_after_us();
+        let result = if has_lapsed { Err(StoreFailure::Unknown) } else { result };
         if let Progress::Decided(decision, _) = self.advance(call.resume(result), now_us, deadline_us, &waiter) {
             RequestState::decide_later(&waiter, *decision, self, sent_us);
         }

@@ -95,14 +95,15 @@ impl Holding {
     }
 
     fn next_renewal_us(&self) -> Option<u64> {
-        let is_held = self.state == State::Held;
-        self.renew_at_us.filter(|at_us| is_held && *at_us < self.renew_until_us)
+        self.renew_at_us.filter(|at_us| !self.is_ended() && *at_us < self.renew_until_us)
     }
 
-    /// Takes the words for a renewal that was sent at `sent_us`; true when the lease is lost by them.
+    /// Takes the words for a renewal that was sent at `sent_us`; true when the lease is lost by them. What is left of it
+    /// is renewed further: the store does nothing for whoever is not the owner.
     pub fn renewed(&mut self, words: &[Word], sent_us: u64) -> bool {
-        self.renew_at_us = Some(sent_us.saturating_add(self.lease.renew_every_us()));
-        if words.iter().any(|word| *word != Word::Ok) {
+        let is_left = words.contains(&Word::Ok);
+        self.renew_at_us = is_left.then(|| sent_us.saturating_add(self.lease.renew_every_us()));
+        if self.lease.is_lost_by(words) {
             return self.lose();
         }
         self.kept_us = sent_us;

@@ -7,6 +7,7 @@ mod gateway;
 mod holding;
 mod host;
 mod local;
+mod local_claims;
 mod metrics;
 mod outbox;
 mod parked;

@@ -59,7 +59,7 @@ fn run(mut step: LocalStep<'_>) -> LocalDecision {
 }
 
 /// The seed of this process: drawn by the worker that comes first, read by the others.
-fn seed() -> [u8; 16] {
+pub fn seed() -> [u8; 16] {
     let drawn: [u8; 16] = host::random_bytes().unwrap_or_default();
     match host::swap_shared_data(SEED_KEY, &drawn, None) {
         Ok(Swap::Written) => drawn,

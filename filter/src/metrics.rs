@@ -81,6 +81,8 @@ pub struct Metrics {
     pipe: [Metric; 4],
     local_overflows: Metric,
     local_contentions: Metric,
+    claims_without_room: Metric,
+    claims_pushed: Metric,
     /// By act and word of the store.
     lease_words: Vec<((Act, Word), Metric)>,
     lease_lost: Metric,
@@ -138,6 +140,8 @@ impl Metrics {
                 .map(|event| counters.define(&format!("lockkeeper_pipe_events.event.{event}"))),
             local_overflows: counters.define("lockkeeper_local_events.event.overflow"),
             local_contentions: counters.define("lockkeeper_local_events.event.contention"),
+            claims_without_room: counters.define("lockkeeper_local_events.event.claim_no_room"),
+            claims_pushed: counters.define("lockkeeper_local_events.event.claim_pushed"),
             lease_words: define_lease_words(&counters),
             lease_lost: counters.define("lockkeeper_lease_events.event.lost"),
             lease_given_up: counters.define("lockkeeper_lease_events.event.given_up"),
@@ -250,6 +254,14 @@ impl Metrics {
         self.local_contentions.add(count);
     }
 
+    /// Counts what happened in the table of claims.
+    pub fn local_claim_event(&self, event: LocalClaimEvent, count: u64) {
+        match event {
+            LocalClaimEvent::NoRoom => self.claims_without_room.add(count),
+            LocalClaimEvent::Pushed => self.claims_pushed.add(count),
+        }
+    }
+
     /// Counts what the store said of leases.
     pub fn lease_words(&self, act: Act, words: &[Word]) {
         for word in words {
@@ -289,6 +301,15 @@ pub enum LeaseEvent {
     Lost,
     /// The store was not told of its end in time: the lease lapses.
     GivenUp,
+}
+
+/// What happens in the instance's table of claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocalClaimEvent {
+    /// A set was full of claims that run.
+    NoRoom,
+    /// An outcome that the table alone knew was sent to the store.
+    Pushed,
 }
 
 fn define_lease_words(counters: &Counters) -> Vec<((Act, Word), Metric)> {
@@ -343,8 +364,9 @@ fn possible(outcome: Outcome, decided_by: DecidedBy, policy: &Policy) -> bool {
         | Outcome::OutcomeUnknown
         | Outcome::NotRetained
         | Outcome::ReplayLimited => policy.idempotency.is_some() && by_records,
-        Outcome::KeyRejected | Outcome::HoldLimited => {
-            policy.idempotency.is_some() && decided_by == DecidedBy::Policy
+        Outcome::HoldLimited => policy.idempotency.is_some() && decided_by == DecidedBy::Policy,
+        Outcome::KeyRejected => {
+            (policy.idempotency.is_some() || policy.lock.is_some()) && decided_by == DecidedBy::Policy
         }
         Outcome::Locked => policy.lock.is_some() && by_records,
         Outcome::Allowed => true,

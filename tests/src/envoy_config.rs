@@ -147,6 +147,12 @@ impl EnvoyConfig {
         self
     }
 
+    /// Adds a cluster.
+    pub fn add_cluster(&mut self, cluster: Value) {
+        let clusters = at(&mut self.root, "/static_resources/clusters");
+        clusters.as_array_mut().expect("a list of clusters").push(cluster);
+    }
+
     /// Leaves out a cluster.
     pub fn without_cluster(mut self, name: &str) -> Self {
         remove_named(at(&mut self.root, "/static_resources/clusters"), name);

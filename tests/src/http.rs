@@ -51,6 +51,12 @@ impl Request {
         Self { method: method.to_owned(), path: path.to_owned(), headers: HeaderMap::new(), body: Vec::new() }
     }
 
+    /// Sets the path, with the query.
+    pub fn path(mut self, path: &str) -> Self {
+        path.clone_into(&mut self.path);
+        self
+    }
+
     /// Adds a header field; a name may occur many times. Panics on bytes that HTTP forbids.
     pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         let name: HeaderName = name.parse().expect("a header name");

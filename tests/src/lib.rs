@@ -5,9 +5,12 @@
 pub mod admin;
 pub mod envoy;
 pub mod envoy_config;
+pub mod faulty_store;
+pub mod gated_upstream;
 pub mod http;
 pub mod http2;
 pub mod load;
+pub mod origin;
 pub mod paths;
 pub mod poll;
 pub mod ports;
@@ -27,6 +30,9 @@ pub mod workerd;
 
 pub use envoy::Envoy;
 pub use envoy_config::EnvoyConfig;
+pub use faulty_store::FaultyStore;
+pub use gated_upstream::GatedUpstream;
+pub use origin::Origin;
 pub use redis_server::Redis;
 pub use rest_front::RestFront;
 pub use scripted_upstream::{Piece, ScriptedUpstream};

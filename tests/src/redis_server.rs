@@ -19,6 +19,7 @@ pub struct Redis {
     address: SocketAddr,
     directory: TempDir,
     options: Vec<(String, String)>,
+    environment: Vec<(String, String)>,
 }
 
 impl Redis {
@@ -29,14 +30,20 @@ impl Redis {
 
     /// Starts one with config options, e.g. `("maxmemory", "3mb")`.
     pub fn start_with(options: &[(&str, &str)]) -> Result<Self> {
+        Self::start_in(options, &[])
+    }
+
+    /// Starts one with config options, and these variables in its environment.
+    pub fn start_in(options: &[(&str, &str)], environment: &[(String, String)]) -> Result<Self> {
         let options: Vec<_> = options.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         let directory = tempfile::tempdir()?;
         let mut last = None;
         for _ in 0..ATTEMPTS {
             let address = ports::free();
-            match launch(address, &directory, &options) {
+            match launch(address, &directory, &options, environment) {
                 Ok(process) => {
-                    return Ok(Self { process, address, directory, options });
+                    let environment = environment.to_vec();
+                    return Ok(Self { process, address, directory, options, environment });
                 }
                 Err(error) => last = Some(error),
             }
@@ -77,13 +84,19 @@ impl Redis {
     /// Starts it again, empty, on the same port.
     pub fn restart(&mut self) -> Result<()> {
         self.process.kill();
-        self.process = launch(self.address, &self.directory, &self.options)?;
+        self.process = launch(self.address, &self.directory, &self.options, &self.environment)?;
         Ok(())
     }
 }
 
-fn launch(address: SocketAddr, directory: &TempDir, options: &[(String, String)]) -> Result<Process> {
+fn launch(
+    address: SocketAddr,
+    directory: &TempDir,
+    options: &[(String, String)],
+    environment: &[(String, String)],
+) -> Result<Process> {
     let mut command = Command::new(tools::redis_server()?);
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
     command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
     command.args(["--port", &address.port().to_string()]).arg("--dir").arg(directory.path());
     for (name, value) in options {

@@ -11,22 +11,22 @@ use std::time::{Duration, Instant};
 /// A running link; dropped, it closes all connections.
 pub struct SlowLink {
     server: TcpServer,
-    delay_us: Arc<AtomicU64>,
+    delays_us: Arc<[AtomicU64; 2]>,
     target: Arc<Mutex<SocketAddr>>,
 }
 
 impl SlowLink {
     /// A link to `target` that adds `round_trip` to each exchange, half of it each way.
     pub fn start(target: SocketAddr, round_trip: Duration) -> Result<Self> {
-        let delay_us = Arc::<AtomicU64>::default();
-        let shared = Arc::clone(&delay_us);
+        let delays_us = Arc::<[AtomicU64; 2]>::default();
+        let shared = Arc::clone(&delays_us);
         let target = Arc::new(Mutex::new(target));
         let current = Arc::clone(&target);
         let server = TcpServer::start(move |client, connections| {
             let target = *current.lock().expect("no holder panics");
             relay(client, target, connections, &shared);
         })?;
-        let link = Self { server, delay_us, target };
+        let link = Self { server, delays_us, target };
         link.set_round_trip(round_trip);
         Ok(link)
     }
@@ -38,8 +38,15 @@ impl SlowLink {
 
     /// Changes the added round trip for what is sent from now on.
     pub fn set_round_trip(&self, round_trip: Duration) {
-        let micros = u64::try_from(round_trip.as_micros() / 2).expect("a round trip is short");
-        self.delay_us.store(micros, Ordering::Relaxed);
+        self.set_delays(round_trip / 2, round_trip / 2);
+    }
+
+    /// Changes the delay of what is sent from now on: of commands on their way there, and of replies on their way back.
+    pub fn set_delays(&self, there: Duration, back: Duration) {
+        for (delay_us, delay) in self.delays_us.iter().zip([there, back]) {
+            let micros = u64::try_from(delay.as_micros()).expect("a delay is short");
+            delay_us.store(micros, Ordering::Relaxed);
+        }
     }
 
     /// Leads new connections elsewhere, as a virtual address does after a failover; open ones stay where they are.
@@ -53,13 +60,13 @@ impl SlowLink {
     }
 }
 
-fn relay(client: &TcpStream, target: SocketAddr, connections: &Connections, delay_us: &AtomicU64) {
+fn relay(client: &TcpStream, target: SocketAddr, connections: &Connections, [there, back]: &[AtomicU64; 2]) {
     let Ok(server) = TcpStream::connect(target) else { return };
     let _ = server.set_nodelay(true);
     let server = connections.keep(server);
     std::thread::scope(|scope| {
-        scope.spawn(|| copy(client, &server, delay_us));
-        copy(&server, client, delay_us);
+        scope.spawn(|| copy(client, &server, there));
+        copy(&server, client, back);
     });
     connections.close(&server);
 }

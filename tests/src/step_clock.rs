@@ -1,4 +1,4 @@
-//! A wall clock that a test can step for one Envoy alone, by a library that is preloaded; the monotonic clock goes on.
+//! A wall clock that a test can step for one process alone, by a library that is preloaded; the monotonic clock goes on.
 
 use crate::{EnvoyConfig, paths};
 use anyhow::{Context, Result, ensure};
@@ -47,7 +47,12 @@ impl StepClock {
 
     /// Gives the clock to an Envoy.
     pub fn of(&self, config: EnvoyConfig) -> EnvoyConfig {
+        self.environment().iter().fold(config, |config, (name, value)| config.environment(name, value))
+    }
+
+    /// What gives the clock to a process that has it in its environment.
+    pub fn environment(&self) -> [(String, String); 2] {
         let path = |name: &str| self.directory.path().join(name).display().to_string();
-        config.environment("LD_PRELOAD", &path(LIBRARY)).environment("STEP_CLOCK_FILE", &path(STEP))
+        [("LD_PRELOAD".to_owned(), path(LIBRARY)), ("STEP_CLOCK_FILE".to_owned(), path(STEP))]
     }
 }

@@ -64,7 +64,7 @@ pub fn of_kept(rules: &Idempotency, kept: &Kept, accept_encoding: Option<&[u8]>)
         Kept::Done { body, encoding, .. } => {
             let stored = Stored::from_kept(status, sealed.headers.clone(), body, *encoding)?;
             let client = Client { is_head: false, accept_encoding };
-            replay::replay(stored, &client, &rules.replayed_header, Vec::new())
+            replay::replay(stored, &client, &rules.replayed_header)
         }
     };
     Some(match replayed {

@@ -1,5 +1,6 @@
 //! The replies of the scripts that decide: verdicts in rows of integers, and what became of the claims.
 
+use crate::algorithm::Verdict;
 use crate::claim::{Admission, Asked};
 use crate::decision::LimitVerdict;
 use crate::engine::Counted;
@@ -11,8 +12,8 @@ pub(super) struct ClaimReply {
     pub admission: Admission,
     /// What the policy's limits said, where they were asked.
     pub verdicts: Vec<LimitVerdict>,
-    /// When the limit on replays has room again, where it denies.
-    pub replay_retry_us: u64,
+    /// What the limit on replays said, where it was asked.
+    pub replay: Option<Verdict>,
 }
 
 /// The reply of the script that also takes claims; `None` when it has any other shape.
@@ -20,11 +21,11 @@ pub(super) fn claim_reply(reply: &Reply, counted: &[Counted], asked: Asked<'_>) 
     let Reply::Array(elements) = reply else { return None };
     let (admission, said) = Admission::parse(elements.get(1..)?, asked)?;
     let by_limits = matches!(admission, Admission::Granted { is_again: false, .. } | Admission::Denied);
-    let (verdicts, replay_retry_us) = match by_limits {
-        true => (said.into_iter().zip(counted).map(|(verdict, one)| one.verdict(verdict)).collect(), 0),
-        false => (Vec::new(), said.first().map_or(0, |verdict| verdict.retry_us)),
+    let (verdicts, replay) = match by_limits {
+        true => (said.into_iter().zip(counted).map(|(verdict, one)| one.verdict(verdict)).collect(), None),
+        false => (Vec::new(), said.first().copied()),
     };
-    Some(ClaimReply { admission, verdicts, replay_retry_us })
+    Some(ClaimReply { admission, verdicts, replay })
 }
 
 /// The verdicts in the script's reply: the tag, then four integers for each limit.

@@ -66,6 +66,17 @@ pub struct Asked<'a> {
 }
 
 impl Admission {
+    /// The same of the claim at that index, where it is about one.
+    pub(crate) fn at(self, claim: usize) -> Admission {
+        match self {
+            Admission::Busy { remaining_us, .. } => Admission::Busy { claim, remaining_us },
+            Admission::Corrupt { .. } => Admission::Corrupt { claim },
+            Admission::Mismatch { .. } => Admission::Mismatch { claim },
+            Admission::Unknown { .. } => Admission::Unknown { claim },
+            Admission::Denied | Admission::Granted { .. } | Admission::Kept(_) | Admission::Limited => self,
+        }
+    }
+
     /// Reads what follows the tag in the script's reply: the admission and what each limit says that was decided. `None`
     /// for anything that the script does not say.
     pub fn parse(elements: &[Reply], asked: Asked<'_>) -> Option<(Admission, Vec<Verdict>)> {

@@ -255,7 +255,8 @@ fn next_fence(last: u64, floor: u64, now_us: u64) -> u64 {
 }
 
 impl Record {
-    fn running(owner: Owner, granted: Granted, ask: &Ask, now_us: u64) -> Record {
+    /// The record of a claim that was granted just now.
+    pub(crate) fn running(owner: Owner, granted: Granted, ask: &Ask, now_us: u64) -> Record {
         Record {
             owner,
             fence: granted.fence,

@@ -17,12 +17,12 @@ pub struct Client<'a> {
     pub accept_encoding: Option<&'a [u8]>,
 }
 
-/// The answer. The host adds what belongs to this exchange: length, date, CORS.
+/// The answer. What belongs to this exchange is added to it: quota, length, date, CORS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replay {
     /// The stored status.
     pub status: u16,
-    /// Ours: the marker, the fresh fields, and `cache-control` unless the stored one says `no-store` itself. No other
+    /// Ours: the marker, and `cache-control` unless the stored one says `no-store` itself. No other
     /// directive is stricter.
     pub headers: Vec<Header>,
     /// The stored lines.
@@ -35,9 +35,8 @@ pub struct Replay {
 /// when we cannot unfold it. Then nothing is [retained](crate::answer::not_retained) for this client.
 ///
 /// Content in gzip is decoded unless the client says that it reads gzip. One that says nothing gets any other coding as
-/// it is (RFC 9110 §12.5.3). `marker` is the header that says of an answer that it is a replay, and `fresh` are fields
-/// that tell about now, such as the quota.
-pub fn replay(stored: Stored, client: &Client<'_>, marker: &str, fresh: Vec<Header>) -> Option<Replay> {
+/// it is (RFC 9110 §12.5.3). `marker` is the header that says of an answer that it is a replay.
+pub fn replay(stored: Stored, client: &Client<'_>, marker: &str) -> Option<Replay> {
     let Stored { status, headers: mut stored_headers, body } = stored;
     let mut body = body;
     if client.is_head || matches!(status, 204 | 205 | 304) {
@@ -58,7 +57,6 @@ pub fn replay(stored: Stored, client: &Client<'_>, marker: &str, fresh: Vec<Head
         stored_headers.retain(|(name, _)| name != "cache-control");
         headers.push(("cache-control".into(), "no-store".into()));
     }
-    headers.extend(fresh);
     stored_headers.retain(|(name, _)| name != marker);
     Some(Replay { status, headers, stored_headers, body })
 }
@@ -139,11 +137,11 @@ mod tests {
 
     fn replayed(status: u16, headers: &[(&str, &str)], body: &[u8], client: &Client<'_>) -> Option<Replay> {
         let stored = Stored { status, headers: lines(headers), body: body.to_vec() };
-        replay(stored, client, "idempotent-replayed", Vec::new())
+        replay(stored, client, "idempotent-replayed")
     }
 
     #[test]
-    fn a_replay_is_the_stored_response_marked_and_with_fresh_fields() {
+    fn a_replay_is_the_stored_response_marked() {
         let stored = Stored {
             status: 201,
             headers: lines(&[
@@ -154,18 +152,13 @@ mod tests {
             ]),
             body: b"\0\xff".to_vec(),
         };
-        let fresh = vec![("ratelimit".into(), "\"a\";r=1;t=2".into())];
         let expected = Replay {
             status: 201,
-            headers: vec![
-                ("idempotent-replayed".into(), "true".into()),
-                ("cache-control".into(), "no-store".into()),
-                ("ratelimit".into(), "\"a\";r=1;t=2".into()),
-            ],
+            headers: vec![("idempotent-replayed".into(), "true".into()), ("cache-control".into(), "no-store".into())],
             stored_headers: lines(&[("location", "/orders/1"), ("link", "</a>"), ("link", "</b, c>")]),
             body: b"\0\xff".to_vec(),
         };
-        assert_eq!(replay(stored, &reads(None), "idempotent-replayed", fresh), Some(expected));
+        assert_eq!(replay(stored, &reads(None), "idempotent-replayed"), Some(expected));
     }
 
     #[test]

@@ -10,7 +10,7 @@ const LOG: u8 = 3;
 const WINDOW: u8 = 4;
 
 /// Appends `number`.
-pub(super) fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
+pub(crate) fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
     while number > 0x7f {
         bytes.push(number.to_le_bytes()[0] | 0x80);
         number >>= 7;
@@ -19,7 +19,7 @@ pub(super) fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
 }
 
 /// Takes a number off the front, or nothing when the bytes are not one.
-pub(super) fn read_number(bytes: &mut &[u8]) -> Option<u64> {
+pub(crate) fn read_number(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..u64::BITS).step_by(7) {
         let (byte, rest) = bytes.split_first()?;

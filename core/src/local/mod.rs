@@ -63,5 +63,6 @@ mod table;
 mod tests;
 mod work;
 
+pub(crate) use compact::{read_number, write_number};
 pub use step::{LocalDecision, LocalStep, Read, Swap, Write};
 pub use table::{LocalCharge, Table};

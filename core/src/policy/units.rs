@@ -83,8 +83,8 @@ fn parse_rate(text: &str) -> Option<Rate> {
 const UNITS: [&str; 5] = ["ms", "s", "m", "h", "d"];
 
 fn parse_duration_us(text: &str) -> Option<u64> {
-    let mut words = text.split(|char: char| !char.is_alphabetic()).filter(|word| !word.is_empty());
-    if !words.all(|word| UNITS.contains(&word)) {
+    let mut words = text.split(|char: char| !char.is_ascii_alphabetic()).filter(|word| !word.is_empty());
+    if !text.is_ascii() || !words.all(|word| UNITS.contains(&word)) {
         return None;
     }
     let duration = text.parse::<humantime::Duration>().ok()?;

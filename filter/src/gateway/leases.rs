@@ -5,7 +5,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use lockkeeper_core::capture::End;
-use lockkeeper_core::lease::{Act, Lease, LeaseCall, LeaseStep, Word};
+use lockkeeper_core::lease::{Act, Keeper, Lease, LeaseCall, LeaseStep, Word};
+use lockkeeper_core::local_claims::Known;
 use lockkeeper_core::pipe::Moment;
 use lockkeeper_core::resp::Reply;
 use lockkeeper_core::store::StoreFailure;
@@ -13,7 +14,7 @@ use lockkeeper_core::store::StoreFailure;
 use super::{Gateway, Progress};
 use crate::holding::Holding;
 use crate::host;
-use crate::metrics::LeaseEvent;
+use crate::metrics::{LeaseEvent, LocalClaimEvent};
 use crate::parked::{Parked, Purpose, Told, Waiter};
 use crate::request::RequestState;
 
@@ -21,6 +22,8 @@ use crate::request::RequestState;
 const RELEASED_AGAIN_AFTER_US: u64 = 1_000_000;
 /// How long a release is worth repeating when nothing is known of its lease.
 const RELEASE_LASTS_US: u64 = 30_000_000;
+/// How long an outcome is sent again before the table is looked through once more.
+const PUSH_LASTS_US: u64 = 4_000_000;
 
 impl Gateway {
     /// Keeps alive what a request was granted by a command that was sent at `sent_us`.
@@ -42,9 +45,11 @@ impl Gateway {
             (holding.end(end), now_us.saturating_add(holding.left_us(now_us)))
         };
         let mut waits = false;
+        // An outcome, or the release of its key.
+        let awaited = calls.first().map_or(Act::Complete, LeaseCall::act);
         for call in calls {
             let purpose = match &response {
-                Some(waiter) if call.act() == Act::Complete => Purpose::Response { waiter: waiter.clone(), expires_us },
+                Some(waiter) if call.act() == awaited => Purpose::Response { waiter: waiter.clone(), expires_us },
                 _ => Purpose::Record { expires_us },
             };
             let is_awaited = matches!(purpose, Purpose::Response { .. });
@@ -57,6 +62,10 @@ impl Gateway {
     /// Gives back what may be held without anybody's wanting it.
     pub(super) fn tell_all<'c>(&self, releases: impl IntoIterator<Item = &'c LeaseCall>, now_us: u64) {
         for call in releases {
+            if call.keeper() == Keeper::Instance {
+                self.local_claims.tell(call, Known::Not, now_us);
+                continue;
+            }
             let expires_us = now_us.saturating_add(RELEASE_LASTS_US);
             let again_us = now_us.saturating_add(RELEASED_AGAIN_AFTER_US);
             self.outbox.borrow_mut().push(call.clone(), again_us, expires_us);
@@ -64,14 +73,19 @@ impl Gateway {
         }
     }
 
-    /// Sends a command; false when it cannot be sent now and is kept for later.
+    /// Sends a command; false when it cannot be sent now and is kept for later, or need not be.
     fn tell(&self, told: Told, now_us: u64) -> bool {
+        if told.call.keeper() == Keeper::Instance {
+            self.done_locally(&told.call, &told.purpose, now_us);
+            return false;
+        }
         let deadline_us = now_us.saturating_add(self.config.deadline_us);
         match self.submit(Parked::Lease(Box::new(told)), now_us, deadline_us) {
             Ok(()) => true,
             Err(Parked::Lease(told)) => {
                 let Told { call, purpose } = *told;
                 self.metrics.store_failure(&StoreFailure::NotSent);
+                self.note(&call, None, now_us);
                 self.keep(call, &purpose, now_us);
                 false
             }
@@ -83,13 +97,64 @@ impl Gateway {
     pub(super) fn told(&self, told: Told, result: Result<Reply, StoreFailure>, now_us: u64) -> bool {
         let Told { call, purpose } = told;
         let act = call.act();
+        let noted = (call.keeper() == Keeper::Both).then(|| call.clone());
         match call.resume(result) {
             LeaseStep::Call(call) => {
                 self.tell(Told { call, purpose }, now_us);
                 false
             }
-            LeaseStep::Done(words) => self.confirmed(act, &words, purpose),
-            LeaseStep::Failed(call, _) => self.not_told(call, purpose, now_us),
+            LeaseStep::Done(words) => {
+                noted.iter().for_each(|call| self.note(call, words.first(), now_us));
+                self.confirmed(act, &words, purpose)
+            }
+            LeaseStep::Failed(call, _) => {
+                self.note(&call, None, now_us);
+                self.not_told(call, purpose, now_us)
+            }
+        }
+    }
+
+    /// Notes in the instance's own table what the store was told, and what it said to that, if anything. Renewals are
+    /// noted when they are due.
+    fn note(&self, call: &LeaseCall, word: Option<&Word>, now_us: u64) {
+        if call.keeper() != Keeper::Both || call.act() == Act::Renew {
+            return;
+        }
+        let known = match word {
+            None => Known::Not,
+            Some(Word::Ok) => Known::Stored,
+            Some(_) => Known::Refused,
+        };
+        self.local_claims.tell(call, known, now_us);
+        if known == Known::Not {
+            self.local_claims.sweep_soon(now_us);
+        }
+    }
+
+    /// Does what a command says where only this instance's own table knows of the lease.
+    fn done_locally(&self, call: &LeaseCall, purpose: &Purpose, now_us: u64) {
+        let words = self.local_claims.tell(call, Known::Not, now_us);
+        match purpose {
+            Purpose::Renewal { holding, sent_us } => {
+                let is_lost = holding.borrow_mut().renewed(&words, *sent_us);
+                if is_lost {
+                    self.lost(holding);
+                }
+            }
+            Purpose::Response { .. } | Purpose::Record { .. } => self.local_claims.sweep_soon(now_us),
+        }
+    }
+
+    /// Tells the store the outcomes that this instance alone knows, some at a time.
+    pub(super) fn push_outcomes(&self, now_us: u64) {
+        if !self.pipe.borrow().breaker_is_closed() {
+            return;
+        }
+        let due = self.local_claims.sweep(now_us);
+        self.metrics.local_claim_event(LocalClaimEvent::Pushed, due.len() as u64);
+        for call in due {
+            let expires_us = now_us.saturating_add(PUSH_LASTS_US);
+            self.tell(Told { call, purpose: Purpose::Record { expires_us } }, now_us);
         }
     }
 
@@ -145,6 +210,9 @@ impl Gateway {
         for holding in holdings {
             let renewal = holding.borrow_mut().renewal(now_us);
             if let Some(call) = renewal {
+                if call.keeper() == Keeper::Both {
+                    self.local_claims.tell(&call, Known::Not, now_us);
+                }
                 let purpose = Purpose::Renewal { holding: Rc::clone(&holding), sent_us: now_us };
                 self.tell(Told { call, purpose }, now_us);
             }
@@ -164,12 +232,13 @@ impl Gateway {
     pub(super) fn wake(&self, now_us: u64) {
         let over = self.timers.borrow_mut().waits_over(now_us);
         for (wait, waiter) in over {
-            if waiter.request.borrow().is_waiting() {
-                let deadline_us = now_us.saturating_add(self.config.deadline_us);
-                if let Progress::Decided(decision, sent_us) = self.advance(wait.resume(), now_us, deadline_us, &waiter)
-                {
-                    RequestState::decide_later(&waiter, *decision, self, sent_us);
-                }
+            if !waiter.request.borrow().is_waiting() {
+                self.tell_all(&wait.abandon(), now_us);
+                continue;
+            }
+            let deadline_us = now_us.saturating_add(self.config.deadline_us);
+            if let Progress::Decided(decision, sent_us) = self.advance(wait.resume(), now_us, deadline_us, &waiter) {
+                RequestState::decide_later(&waiter, *decision, self, sent_us);
             }
         }
         let late = self.timers.borrow_mut().bodies_late(now_us);
@@ -183,7 +252,8 @@ impl Gateway {
     pub(super) fn next_event_us(&self) -> Option<u64> {
         let holdings = self.holdings.borrow();
         let leases = holdings.iter().filter_map(|one| one.upgrade()?.borrow().next_event_us()).min();
-        let others = [self.timers.borrow().next_us(), self.outbox.borrow().next_us()];
+        let pushes_us = self.local_claims.next_us().filter(|_| self.pipe.borrow().breaker_is_closed());
+        let others = [self.timers.borrow().next_us(), self.outbox.borrow().next_us(), pushes_us];
         leases.into_iter().chain(others.into_iter().flatten()).min()
     }
 

@@ -40,8 +40,10 @@ fn chunks<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     chunks.chain(b"0\r\n\r\n".iter().copied()).collect()
 }
 
+type Change = fn(EnvoyConfig) -> EnvoyConfig;
+
 /// With the flag and without it.
-fn both_kinds() -> [(&'static str, fn(EnvoyConfig) -> EnvoyConfig); 2] {
+fn both_kinds() -> [(&'static str, Change); 2] {
     [("with the flag", |config| config), ("without", EnvoyConfig::without_bodies)]
 }
 
@@ -264,4 +266,25 @@ fn a_host_that_says_it_reads_bodies_and_does_not_is_told_so_and_hangs_nobody() {
     assert_eq!(stage.upstream.begun(), 0);
     let log = stage.envoy.process().log();
     assert!(log.contains("allow_on_headers_stop_iteration"), "{log}");
+}
+
+#[test]
+fn a_client_may_have_so_many_bodies_held_and_what_is_not_held_is_not_counted() {
+    let stage = Stage::start(json!({ "fingerprint": { "hold_limit": { "capacity": 2, "refill": "1/m" } } }));
+    for key in ["h1", "h2"] {
+        assert_eq!(stage.send(&payment(key, "x")).status, 200);
+    }
+    let limited = stage.send(&payment("h3", "x"));
+    assert_eq!(limited.status, 429, "{limited:?}");
+    assert!(limited.body.contains("idempotency-bodies-limited"), "{limited:?}");
+    assert!(limited.header("retry-after").is_some_and(|seconds| seconds.parse::<u64>().is_ok()), "{limited:?}");
+    // Without a body nothing is held, and without a key neither.
+    let bodiless = http2::send(stage.envoy.address(), &payment("h4", ""), &Upload::default()).expect("an answer");
+    assert_eq!(bodiless.status, 200, "{bodiless:?}");
+    let mut client = RawConnection::open(stage.envoy.address()).expect("Envoy accepts");
+    let empty = client.exchange(&payment_head(&stage, "h5", "content-length: 0")).expect("an answer");
+    assert_eq!(empty.status, 200, "{empty:?}");
+    let plain = lockkeeper_tests::http::Request::new("POST", "/payments").header("authorization", "Bearer a");
+    assert_eq!(stage.send(&plain.body("x")).status, 200);
+    assert_eq!(stage.upstream.count(), 5);
 }

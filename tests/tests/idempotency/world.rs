@@ -1,39 +1,12 @@
-//! One Envoy, one Redis and an upstream that counts: what every test here starts from.
+//! The policies, the Envoys and the payments that every test here starts from.
 
-use lockkeeper_tests::http::{Request, Response};
-use lockkeeper_tests::{Envoy, EnvoyConfig, Redis, Upstream};
+use lockkeeper_tests::http::Request;
+use lockkeeper_tests::{Envoy, EnvoyConfig};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
 /// Far above what the machine takes under load.
 pub const DEADLINE: &str = "2s";
-
-/// The servers of one test.
-pub struct World {
-    pub redis: Redis,
-    pub envoy: Envoy,
-    pub upstream: Upstream,
-}
-
-impl World {
-    /// Payments of the header `authorization`, by these further members of `idempotency`.
-    pub fn start(more: Value) -> World {
-        World::start_with(policy(idempotency(more)), |config| config)
-    }
-
-    /// By a whole policy file, and a changed configuration.
-    pub fn start_with(policy: Value, change: impl Fn(EnvoyConfig) -> EnvoyConfig) -> World {
-        let redis = Redis::start().expect("Redis starts");
-        let upstream = Upstream::start().expect("the upstream starts");
-        let envoy = envoy(&policy, redis.address(), upstream.address(), change);
-        World { redis, envoy, upstream }
-    }
-
-    /// The answer to a request.
-    pub fn send(&self, request: &Request) -> Response {
-        self.envoy.client().send(request).expect("an answer")
-    }
-}
 
 /// One Envoy of several that share a store.
 pub fn envoy(

@@ -1,0 +1,187 @@
+//! Claims whose grant is lost, late, or wanted by nobody any more (reference §4.3 B2, B13, list 25–27, 35; case HST-01): the same owner
+//! asks again, and what was granted for nothing is given back.
+
+use crate::world::{World, pay, payment, payment_bytes, policy, told};
+use lockkeeper_core::script::{ADMIT, COMPLETE};
+use lockkeeper_tests::faulty_store::{Fault, FaultyStore};
+use lockkeeper_tests::http::Response;
+use lockkeeper_tests::raw::RawConnection;
+use lockkeeper_tests::{Envoy, SlowLink, origin, poll};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const DEADLINE: Duration = Duration::from_millis(400);
+
+fn start(more: Value) -> (World, FaultyStore, Envoy) {
+    let world = World::start();
+    let store = FaultyStore::start(world.redis.address()).expect("a loopback port is free");
+    let mut policy = policy(more);
+    let limit = json!({ "name": "all", "algorithm": "fixed_window", "limit": 100, "window": "1h", "key": ["host"] });
+    policy["policies"]["payments"]["limits"] = json!([limit]);
+    let envoy = world.envoy_with(json!({}), |config| config.policy(policy).redis(store.address()).deadline(DEADLINE));
+    poll::until("the store decides", Duration::from_secs(5), || (pay(&envoy, "warm").status == 200).then_some(()))
+        .expect("the store decides");
+    let keys: Vec<String> =
+        redis::cmd("KEYS").arg("*idempotency*").query(&mut world.redis.connection()).expect("Redis answers");
+    redis::cmd("DEL").arg(keys).exec(&mut world.redis.connection()).expect("Redis answers");
+    (world, store, envoy)
+}
+
+fn remaining(response: &Response) -> u64 {
+    let field = response.header("ratelimit").expect("a claim is decided with the limits");
+    let rest = field.split("r=").nth(1).expect("a remaining number");
+    rest.split(';').next().and_then(|number| number.parse().ok()).expect("a remaining number")
+}
+
+#[test]
+fn a_grant_whose_reply_is_lost_is_asked_for_again_and_charged_once() {
+    let (world, store, envoy) = start(json!({ "lease": "30s" }));
+    let before = remaining(&pay(&envoy, "before"));
+    redis::cmd("DEL").arg("none").exec(&mut world.redis.connection()).expect("Redis answers");
+    store.forget_counts();
+    store.fail_once(ADMIT, Fault::ReplyLost);
+    let answer = pay(&envoy, "k");
+    assert_eq!(told(&answer), "200");
+    assert_eq!(store.count(ADMIT), 2);
+    let run = world.origin.arrived().pop().expect("it ran");
+    assert_eq!(run.header("idempotency-attempt"), Some("1"));
+    let record = record_of(&world, run.header("fencing-token").expect("a token"));
+    assert!(record, "the fence of the first grant");
+    assert_eq!(remaining(&pay(&envoy, "after")), before - 2, "one for each key");
+}
+
+/// Whether a record has that fence.
+fn record_of(world: &World, fence: &str) -> bool {
+    let mut connection = world.redis.connection();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*:r").query(&mut connection).expect("Redis answers");
+    let mut read = |key: &String| redis::cmd("HGET").arg(key).arg("f").query::<String>(&mut connection);
+    keys.iter().any(|key| read(key).is_ok_and(|found| found == fence))
+}
+
+#[test]
+fn a_grant_that_comes_too_late_is_given_back_and_its_attempt_counts_as_none() {
+    let (world, store, envoy) = start(json!({ "lease": "30s" }));
+    let runs = world.origin.count();
+    // Carried out in time, with a late reply; carried out after the release that gives it back.
+    for (key, fault) in [("late", Fault::Late(DEADLINE * 2)), ("slow", Fault::Slow(DEADLINE * 2))] {
+        store.fail(ADMIT, fault);
+        let answer = pay(&envoy, key);
+        assert_eq!(told(&answer), "503 store-unavailable", "{key}");
+        assert!(answer.header("retry-after").is_some() && answer.elapsed < DEADLINE * 2, "{key}: {answer:?}");
+        store.heal();
+        std::thread::sleep(DEADLINE);
+        world.await_state(None);
+        let answer = poll::until("the store decides", Duration::from_secs(5), || {
+            Some(pay(&envoy, key))
+                .filter(|answer| answer.status != 503 && told(answer) != "409 idempotency-in-progress")
+        });
+        assert_eq!(told(&answer.expect("it is not held for ever")), "200", "{key}");
+        let run = world.origin.arrived().pop().expect("it ran");
+        assert_eq!(run.header("idempotency-attempt"), Some("1"), "{key}");
+        redis::cmd("FLUSHALL").exec(&mut world.redis.connection()).expect("Redis answers");
+    }
+    assert_eq!(world.origin.count(), runs + 2);
+}
+
+#[test]
+fn hst_01_a_client_that_goes_away_while_its_claim_is_asked_for_holds_nothing() {
+    let (world, store, envoy) = start(json!({ "lease": "30s" }));
+    let runs = world.origin.count();
+    store.fail(ADMIT, Fault::Late(DEADLINE * 3 / 4));
+    let mut client = RawConnection::open(envoy.address()).expect("Envoy accepts");
+    client.send(&payment_bytes("k")).expect("Envoy reads");
+    world.await_state(Some("R"));
+    drop(client);
+    world.await_state(None);
+    store.heal();
+    assert_eq!(world.origin.count(), runs);
+    assert_eq!(told(&pay(&envoy, "k")), "200");
+    let run = world.origin.arrived().pop().expect("it ran");
+    assert_eq!(run.header("idempotency-attempt"), Some("1"));
+}
+
+#[test]
+fn hst_01_of_clients_that_go_away_at_any_time_none_leaves_a_claim_that_never_ran() {
+    const CLIENTS: usize = 300;
+    let world = World::start();
+    let link = SlowLink::start(world.redis.address(), Duration::from_millis(60)).expect("a loopback port is free");
+    let envoy = world.envoy_with(json!({ "lease": "30s" }), |config| config.redis(link.address()));
+    assert_eq!(pay(&envoy, "warm").status, 200);
+    std::thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let envoy = &envoy;
+            scope.spawn(move || {
+                let mut client = RawConnection::open(envoy.address()).expect("Envoy accepts");
+                client.send(&payment_bytes(&format!("k{number}"))).expect("Envoy reads");
+                // Every second one has patience.
+                if number % 2 == 0 {
+                    assert_eq!(client.receive().expect("an answer").status, 200, "{number}");
+                } else {
+                    std::thread::sleep(Duration::from_millis((number * 7 % 150) as u64));
+                }
+            });
+        }
+    });
+    let (mut runs, mut fences) = (Vec::new(), Vec::new());
+    let is_settled = || {
+        let arrived = world.origin.arrived();
+        runs = arrived.iter().filter_map(|run| run.header("fencing-token").map(str::to_owned)).collect();
+        fences = fences_of_records(&world);
+        fences.iter().all(|fence| runs.contains(fence)).then_some(())
+    };
+    poll::until("what never ran is given back", Duration::from_secs(5), is_settled)
+        .expect("what never ran is given back");
+    println!("{} ran, {} records", runs.len(), fences.len());
+    assert!(runs.len() >= CLIENTS / 2 && runs.len() < CLIENTS, "{}", runs.len());
+    assert_eq!(pay(&envoy, "afterwards").status, 200);
+}
+
+fn fences_of_records(world: &World) -> Vec<String> {
+    let mut connection = world.redis.connection();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*:r").query(&mut connection).expect("Redis answers");
+    // A record may go between the two commands.
+    keys.iter().filter_map(|key| redis::cmd("HGET").arg(key).arg("f").query(&mut connection).ok().flatten()).collect()
+}
+
+#[test]
+fn a_duplicate_between_the_answer_and_its_record_waits_for_the_record() {
+    let (world, store, envoy) = start(json!({ "lease": "30s" }));
+    // Through a gateway of its own: on one pipe it would come after the record.
+    let other = world.envoy(json!({ "lease": "30s" }));
+    assert_eq!(pay(&other, "warm-too").status, 200);
+    store.fail(COMPLETE, Fault::Slow(DEADLINE * 3 / 4));
+    let runs = world.origin.count();
+    let client = envoy.client();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| client.send(&payment("k")).expect("an answer"));
+        poll::until("it is answered", Duration::from_secs(5), || (store.count(COMPLETE) > 0).then_some(()))
+            .expect("it is answered");
+        assert_eq!(told(&pay(&other, "k")), "409 idempotency-in-progress");
+        assert_eq!(told(&first.join().expect("a client does not panic")), "200");
+    });
+    store.heal();
+    assert_eq!(told(&pay(&envoy, "k")), "replayed 200");
+    assert_eq!(world.origin.count(), runs + 1);
+}
+
+#[test]
+fn a_waiting_duplicate_gets_the_outcome_and_one_that_waits_in_vain_harms_nobody() {
+    let world = World::start_with(origin::numbered_after(Duration::from_millis(1_200)));
+    let envoy = world.envoy(json!({ "wait": "600ms", "lease": "30s" }));
+    let client = envoy.client();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| client.send(&payment("k")).expect("an answer"));
+        world.await_runs(1);
+        let owner = world.record()["o"].clone();
+        let in_vain = pay(&envoy, "k");
+        assert_eq!(told(&in_vain), "409 idempotency-in-progress");
+        assert!(in_vain.elapsed >= Duration::from_millis(550), "{:?}", in_vain.elapsed);
+        assert_eq!((world.record()["o"].as_str(), world.record()["s"].as_str()), (owner.as_str(), "R"));
+        let in_time = poll::until("a replay", Duration::from_secs(3), || {
+            Some(pay(&envoy, "k")).filter(|answer| answer.status == 200)
+        });
+        assert_eq!(told(&in_time.expect("a replay")), "replayed 200");
+        assert_eq!(told(&first.join().expect("a client does not panic")), "200");
+    });
+    assert_eq!(world.origin.count(), 1);
+}
