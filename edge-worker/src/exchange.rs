@@ -22,6 +22,7 @@ use crate::body::Hash;
 use crate::host::HostResult;
 use crate::isolate::Isolate;
 use crate::lease::Keeper;
+use crate::log;
 use crate::outgoing::{Company, Outgoing};
 use crate::passage::{Content, Dress};
 use crate::response::Origins;
@@ -107,13 +108,22 @@ impl Exchange {
         let is_head = outgoing.request.method() == "HEAD";
         let hasher = self.lease.idempotency().and_then(hasher);
         let signal = self.cancel.as_ref().map(AbortController::signal);
-        let Ok((response, hashing)) = outgoing.send(Company { signal: signal.as_ref(), hasher }) else {
-            return Ended { end: End::cut(Dispatched::Never), response: Some(answer::no_origin(false)) };
+        let (response, hashing) = match outgoing.send(Company { signal: signal.as_ref(), hasher }) {
+            Ok(sent) => sent,
+            Err(error) => {
+                log::origin(&error);
+                return Ended { end: End::cut(Dispatched::Never), response: Some(answer::no_origin(false)) };
+            }
         };
         *hash.borrow_mut() = hashing;
-        // A request that failed may have been carried out: the platform does not tell.
-        let Ok(response) = JsFuture::from(response).await else { return self.unanswered() };
-        let response: Response = response.unchecked_into();
+        let response: Response = match JsFuture::from(response).await {
+            Ok(response) => response.unchecked_into(),
+            // It may have been carried out: the platform does not tell.
+            Err(error) => {
+                log::origin(&error);
+                return self.unanswered();
+            }
+        };
         let origins = Origins::of(&response, is_head);
         if origins.is_platforms_own() {
             self.respond.send(self.dress_of_unknown().put_on(response, Content::Own));

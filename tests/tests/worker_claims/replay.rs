@@ -100,7 +100,11 @@ fn streams_large_bodies_and_refusals_are_not_replayed() {
     }
     world.origin.answer_whole("/payments", &["HTTP/1.1 429 Too Many Requests"], b"later");
     for attempt in 0..2 {
-        let refused = send(worker.address(), &payment("k", "x"));
+        // It is given back after the answer.
+        let refused = poll::until("it is given back", SOON, || {
+            Some(send(worker.address(), &payment("k", "x"))).filter(|answer| answer.status != 409)
+        });
+        let refused = refused.expect("given back");
         assert_eq!((refused.status, refused.body.as_str()), (429, "later"), "{attempt}");
     }
     assert_eq!(world.origin.count(), 4);
