@@ -21,7 +21,7 @@ use crate::answer;
 use crate::body::Hash;
 use crate::host::HostResult;
 use crate::isolate::Isolate;
-use crate::lease::Keeper;
+use crate::lease::Teller;
 use crate::log;
 use crate::outgoing::{Company, Outgoing};
 use crate::passage::{Content, Dress};
@@ -81,21 +81,21 @@ impl Exchange {
         if let Some(hash) = hash.take().and_then(|hash: Hash| hash.take()) {
             self.lease.bind_body(hash);
         }
-        let keeper = self.keeper();
+        let teller = self.teller();
         let calls = self.lease.end(&end);
-        let left = if response.is_some() { keeper.tell_outcome(calls).await } else { calls };
+        let left = if response.is_some() { teller.tell_first(calls).await } else { calls };
         response.into_iter().for_each(|response| self.respond.send(response));
-        keeper.tell_all(left, lapses_us.get()).await;
+        teller.tell_all(left, lapses_us.get()).await;
     }
 
-    fn keeper(&self) -> Keeper<'_> {
-        Keeper { isolate: &self.isolate, environment: &self.environment }
+    fn teller(&self) -> Teller<'_> {
+        Teller { isolate: &self.isolate, environment: &self.environment }
     }
 
     /// Keeps the lease as long as the work takes. When it is lost, and the policy says so, the origin is cut off.
     async fn keep_while(&self, work: impl Future<Output = Ended>, lapses_us: &Cell<u64>) -> Ended {
-        let keeper = self.keeper();
-        match select(pin!(work), pin!(keeper.keep(&self.lease, self.granted_us, lapses_us))).await {
+        let teller = self.teller();
+        match select(pin!(work), pin!(teller.keep(&self.lease, self.granted_us, lapses_us))).await {
             Either::Left((ended, _)) => ended,
             Either::Right(((), work)) => {
                 self.cancel.iter().for_each(AbortController::abort);

@@ -12,6 +12,7 @@ mod host;
 mod isolate;
 mod lease;
 mod local;
+mod local_claims;
 mod log;
 mod outgoing;
 mod passage;

@@ -60,6 +60,15 @@ impl World {
         value.unwrap_or_default()
     }
 
+    /// How many records the store holds in that state.
+    pub fn records(&self, state: &str) -> usize {
+        let mut redis = self.redis.connection();
+        let names: Vec<String> = redis::cmd("KEYS").arg("*:r").query(&mut redis).expect("Redis answers");
+        let states =
+            names.iter().map(|name| redis::cmd("HGET").arg(name).arg("s").query(&mut redis).unwrap_or_default());
+        states.filter(|found: &String| found == state).count()
+    }
+
     /// How many keys the store holds.
     pub fn keys(&self) -> usize {
         redis::cmd("DBSIZE").query(&mut self.redis.connection()).expect("Redis answers")
