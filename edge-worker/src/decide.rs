@@ -17,6 +17,7 @@ use crate::body::RequestBody;
 use crate::held;
 use crate::host::{self, HostResult};
 use crate::isolate::Isolate;
+use crate::lease::Teller;
 use crate::log;
 use crate::outgoing::Outgoing;
 use crate::passage::{Dress, Passage};
@@ -125,7 +126,8 @@ fn passes_undecided(policy: Option<&Policy>) -> bool {
 /// What some requests do for the isolate, without waiting for it.
 fn keep_up(isolate: &Rc<Isolate>, environment: &JsValue, context: &Context) {
     let (probes, looks) = (isolate.store.takes_probe(), isolate.takes_look(environment));
-    if !probes && !looks {
+    let pushes = isolate.store.is_asked() && isolate.local_claims.takes_sweep();
+    if !probes && !looks && !pushes {
         return;
     }
     let (isolate, environment) = (Rc::clone(isolate), environment.clone());
@@ -133,6 +135,9 @@ fn keep_up(isolate: &Rc<Isolate>, environment: &JsValue, context: &Context) {
         if probes {
             let key = format!("{}:probe", isolate.engine().policies().namespace);
             isolate.store.probe(&environment, &key).await;
+        }
+        if pushes {
+            Teller { isolate: &isolate, environment: &environment }.push().await;
         }
         if looks {
             isolate.look_for_policy(&environment).await;

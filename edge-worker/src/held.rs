@@ -15,7 +15,7 @@ use crate::body::{self, RequestBody};
 use crate::decide::Arrived;
 use crate::exchange::Exchange;
 use crate::host::{self, HostResult};
-use crate::lease::Keeper;
+use crate::lease::Teller;
 use crate::passage::{Dress, Passage};
 use crate::request;
 use crate::steps::Steps;
@@ -75,6 +75,6 @@ async fn go_on(
             }
         }
     }
-    let keeper = Keeper { isolate: &arrived.isolate, environment: &arrived.environment };
-    keeper.give_back(releases).await;
+    let teller = Teller { isolate: &arrived.isolate, environment: &arrived.environment };
+    teller.give_back(releases).await;
 }

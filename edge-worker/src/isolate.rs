@@ -13,6 +13,7 @@ use wasm_bindgen::prelude::*;
 use crate::claims;
 use crate::host::{self, HostResult};
 use crate::local::LocalTable;
+use crate::local_claims::LocalClaims;
 use crate::log;
 use crate::settings::Settings;
 use crate::store::Store;
@@ -25,6 +26,8 @@ pub struct Isolate {
     pub store: Store,
     /// The limiter for when it fails.
     pub local: LocalTable,
+    /// The table of claims for when it fails.
+    pub local_claims: LocalClaims,
     /// The bodies that its requests hold for their fingerprints.
     pub held_bytes: HeldBytes,
     /// The highest fencing token that it has seen.
@@ -127,6 +130,7 @@ impl Isolate {
         Ok(Isolate {
             store: Store::new(settings.transport.clone(), settings.deadline_us, host::random()),
             local: LocalTable::new(settings.local_sets, host::random_bytes()),
+            local_claims: LocalClaims::new(host::random_bytes()),
             held_bytes: HeldBytes { bytes: Cell::new(0), bytes_max: settings.held_bodies_bytes },
             fence_floor: Cell::new(0),
             engine: RefCell::new(Rc::new(engine)),

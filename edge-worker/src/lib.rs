@@ -14,6 +14,7 @@ mod isolate;
 mod lease;
 mod limiter;
 mod local;
+mod local_claims;
 mod log;
 mod outgoing;
 mod passage;

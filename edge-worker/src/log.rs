@@ -5,6 +5,7 @@ use lockkeeper_core::decision::{Outcome, Report};
 use lockkeeper_core::policy::PolicySet;
 use lockkeeper_core::store::StoreFailure;
 use serde_json::{Value, json};
+use wasm_bindgen::JsValue;
 
 use crate::host;
 
@@ -16,6 +17,12 @@ pub fn refused(what: &str, faults: &[String]) {
 /// A connection to the store failed at its handshake.
 pub fn store_refuses(failure: &StoreFailure) {
     line(&json!({ "lockkeeper": "store", "connect": failure.word() }));
+}
+
+/// The origin gave no answer.
+pub fn origin(error: &JsValue) {
+    let error = js_sys::Object::from(error.clone()).to_string();
+    line(&json!({ "lockkeeper": "failure", "what": "origin", "error": String::from(error) }));
 }
 
 /// What may befall a lease.
