@@ -1,4 +1,4 @@
-/** Rate limits of a Lockkeeper policy, for Workers that answer requests themselves. */
+/** Limits, idempotency and locks of a Lockkeeper policy, for Workers that answer requests themselves. */
 
 /** A policy file: see docs/POLICY.md. */
 export type Policy = string | { version: number; [member: string]: unknown };
@@ -35,6 +35,13 @@ export interface Options {
     sets?: number;
     /** Its part of each limit: above 0, up to 1. */
     share?: number;
+  };
+  /** Bodies that a fingerprint needs. */
+  bodies?: {
+    /** By then they must have come: 1 to 60,000. */
+    deadlineMs?: number;
+    /** The most bytes of them held at a time: 0 to 67,108,864. */
+    heldBytes?: number;
   };
   /** A response header that tells who decided when the store did not. */
   degradedHeader?: string;
@@ -75,7 +82,10 @@ export type DecidedBy = "store" | "local" | "failure_mode" | "policy";
 export interface Decision {
   /** The answer to a request that does not pass. */
   readonly response: Response | undefined;
-  /** The request that passes, with what the policy wants an origin to be told. */
+  /**
+   * The request that passes, with what the policy wants an origin to be told. Read the body from this one. Its signal
+   * aborts when what it holds is lost and the policy cancels such requests.
+   */
   readonly request: Request | undefined;
   readonly outcome: Outcome;
   readonly decidedBy: DecidedBy;
@@ -85,7 +95,8 @@ export interface Decision {
   readonly limit: string | undefined;
   /**
    * Gives the response to a request that passes, with the policy's fields. A request that passes must be settled: what it
-   * holds is kept for it until then. A promise that rejects says that nobody knows what became of the request.
+   * holds is kept for it until then. A promise that rejects says that nobody knows what became of the request: where it holds
+   * something, its client gets 502.
    */
   settle(response: Response | Promise<Response>): Promise<Response>;
 }

@@ -7,7 +7,9 @@ export { StoreConnection } from "./store_connection.js";
 
 // The options, by the name of the variable that says the same to the Worker.
 const OPTIONS = {
+  BODY_DEADLINE: ["bodies", "deadlineMs"],
   DEGRADED_HEADER: ["degradedHeader"],
+  HELD_BODIES_BYTES: ["bodies", "heldBytes"],
   LOCAL_SETS: ["local", "sets"],
   LOCAL_SHARE: ["local", "share"],
   LOG_SAMPLE: ["logSample"],
@@ -50,7 +52,7 @@ export class Lockkeeper {
 
   async decide(request) {
     const fallback = undecided();
-    const origin = new Origin();
+    const origin = new Origin(request);
     const told = {};
     try {
       const environment = { ...this.#variables, ORIGIN_SERVICE: origin };
@@ -64,8 +66,10 @@ export class Lockkeeper {
       const forwarded = settled(passage.forward());
       // Where nobody settles it, nobody hears of its failure either.
       forwarded.catch(() => {});
-      told.request = await Promise.race([origin.request, forwarded]);
-      return new Decision(told, origin, forwarded);
+      const sent = await Promise.race([origin.request, forwarded]);
+      // What cannot be sent is answered.
+      if (sent instanceof Response) return new Decision({ ...told, response: sent });
+      return new Decision({ ...told, request: sent }, origin, forwarded);
     } catch (error) {
       report("decision", error);
       const passes = passing(request, fallback);
@@ -87,13 +91,18 @@ export class Lockkeeper {
 
 // Stands for the origin: tells which request it was sent, and waits to be told the response.
 class Origin {
-  constructor() {
+  #arrived;
+
+  constructor(arrived) {
+    this.#arrived = arrived;
     this.request = new Promise((resolve) => (this.sent = resolve));
     this.response = new Promise((resolve) => (this.answer = resolve));
   }
 
-  fetch(request) {
-    this.sent(request);
+  // A request that goes on as it came stands for its own members.
+  fetch(url, members) {
+    const { cf } = this.#arrived;
+    this.sent(members === this.#arrived ? members : new Request(url, { cf, ...members }));
     return this.response;
   }
 }
@@ -120,13 +129,16 @@ class Decision {
 }
 
 function variables(policy, options = {}) {
-  const faults = unknown(options, []).concat(unknown(options.store, ["store"]), unknown(options.local, ["local"]));
+  const groups = ["bodies", "local", "store"].flatMap((group) => unknown(options[group], [group]));
+  const faults = unknown(options, []).concat(groups);
   if (faults.length > 0) throw new LockkeeperError("options", faults);
   const variables = { POLICY: typeof policy === "string" ? policy : JSON.stringify(policy) };
   for (const [name, path] of Object.entries(OPTIONS)) {
     variables[name] = path.reduce((value, step) => value?.[step], options);
   }
-  if (variables.STORE_DEADLINE !== undefined) variables.STORE_DEADLINE += "ms";
+  for (const name of ["BODY_DEADLINE", "STORE_DEADLINE"]) {
+    if (variables[name] !== undefined) variables[name] += "ms";
+  }
   variables.TRANSPORT = transport(variables);
   return variables;
 }
