@@ -30,7 +30,7 @@ fn replayed(worker: &Workerd, key: &str, content: &str) -> String {
 
 /// R4: before the response has begun. Whether it was to be held or followed does not matter.
 #[test]
-fn r_4_a_client_that_leaves_before_the_response_finds_it_kept() {
+fn idm_06_a_client_that_leaves_before_the_response_finds_it_kept() {
     let world = World::start(keyed(json!({ "lease": "30s" })));
     let worker = world.worker();
     let whole = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone";
@@ -48,7 +48,7 @@ fn r_4_a_client_that_leaves_before_the_response_finds_it_kept() {
 
 /// R5: while the response comes, small or large.
 #[test]
-fn r_5_a_client_that_leaves_during_the_response_finds_it_kept() {
+fn idm_06_a_client_that_leaves_during_the_response_finds_it_kept() {
     for bytes in [10_usize, 400_000] {
         let world = World::start(keyed(json!({ "lease": "30s", "response": { "max_body_bytes": 1_000_000 } })));
         let worker = world.worker();
@@ -68,7 +68,7 @@ fn r_5_a_client_that_leaves_during_the_response_finds_it_kept() {
 /// A response that is larger than what is kept goes no faster than its client reads; once that has gone, the rest is read
 /// and the record is sealed.
 #[test]
-fn r_5_a_client_that_leaves_a_large_response_blocks_nothing() {
+fn idm_06_a_client_that_leaves_a_large_response_blocks_nothing() {
     let world = World::start(keyed(json!({ "lease": "30s", "response": { "max_body_bytes": 1_000 } })));
     let worker = world.worker();
     let body = vec![b'x'; 8 * 1024 * 1024];

@@ -76,7 +76,7 @@ fn bod_02_above_the_cap_a_body_is_refused_or_passes_without_a_fingerprint() {
 }
 
 #[test]
-fn idm_05_json_is_the_same_whatever_its_spelling() {
+fn idm_01_json_is_the_same_whatever_its_spelling() {
     let world = World::start(fingerprint(json!({ "body": "json" })));
     let worker = world.worker();
     assert!(is_run(&send(worker.address(), &payment("k", "{\"a\":1,\"b\":[2]}"))));

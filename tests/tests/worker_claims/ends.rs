@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_secs(10);
 
 /// E6: dispatched, and no whole answer. At most once, so nobody runs it again.
 #[test]
-fn an_origin_that_breaks_off_or_answers_5xx_leaves_the_outcome_unknown() {
+fn idm_03_an_origin_that_breaks_off_or_answers_5xx_leaves_the_outcome_unknown() {
     let world = World::start(keyed(json!({ "lease": "1s", "max_lease": "1s" })));
     let worker = world.worker();
     let half = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf";
@@ -67,7 +67,7 @@ fn where_the_policy_says_so_a_failed_request_runs_again() {
 
 /// R1: a request outlives its lease many times over, and nobody else runs meanwhile.
 #[test]
-fn a_slow_request_keeps_its_lease() {
+fn lck_01_a_slow_request_keeps_its_lease() {
     let world = World::start(keyed(json!({ "lease": "1s", "on_unknown": "retry_after_lease" })));
     let answer = Piece::bytes("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone");
     world.origin.answer("/payments", vec![Piece::Pause(Duration::from_millis(3_500)), answer]);
@@ -111,7 +111,7 @@ fn a_response_without_a_length_streams_and_is_kept() {
 
 /// A coding is undone by the platform on the way; what is kept is the content, whatever the next client reads.
 #[test]
-fn a_compressed_response_reaches_both_clients_readable() {
+fn bod_02_a_compressed_response_reaches_both_clients_readable() {
     let world = World::start(keyed(json!({})));
     world.origin.answer_whole("/payments", &["HTTP/1.1 200 OK", "content-encoding: gzip"], HELLO_GZIP);
     let worker = world.worker();

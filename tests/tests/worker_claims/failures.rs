@@ -10,7 +10,7 @@ use std::time::Duration;
 const SOON: Duration = Duration::from_secs(15);
 
 #[test]
-fn c_1_without_a_store_a_request_with_a_key_is_a_503_or_passes_where_the_policy_says_so() {
+fn idm_08_without_a_store_a_request_with_a_key_is_a_503_or_passes_where_the_policy_says_so() {
     for (mode, passes) in [(json!({}), false), (json!({ "on_store_failure": "allow" }), true)] {
         for transport in Transport::ALL {
             let mut world = World::start(keyed(mode.clone()));
@@ -57,7 +57,7 @@ fn an_isolate_protects_by_itself_where_the_policy_says_so_and_tells_the_store_la
 
 /// E11: the store is away when the request ends. The client is not kept waiting; the record is stored later.
 #[test]
-fn a_store_that_fails_at_completion_is_told_when_it_is_back() {
+fn idm_08_a_store_that_fails_at_completion_is_told_when_it_is_back() {
     for transport in Transport::ALL {
         let mut world = World::start(keyed(json!({ "lease": "30s" })));
         let answer = Piece::bytes("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone");

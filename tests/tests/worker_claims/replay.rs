@@ -10,7 +10,7 @@ use std::time::Duration;
 const SOON: Duration = Duration::from_secs(10);
 
 #[test]
-fn idm_01_on_each_transport_a_retry_gets_the_same_answer_and_the_origin_runs_once() {
+fn idm_01_on_each_transport_a_retry_is_replayed_and_another_request_refused() {
     let world = World::start(keyed(json!({ "required": true })));
     let head = ["HTTP/1.1 201 Created", "location: /payments/1", "content-type: text/plain", "x-own: 1"];
     world.origin.answer_whole("/payments", &head, "paid \u{fc}".as_bytes());
@@ -51,7 +51,6 @@ fn idm_07_a_malformed_or_missing_key_and_a_missing_scope_are_refused_before_the_
     assert!(is_run(&send(worker.address(), &get)) && is_run(&send(worker.address(), &get)), "for POST and PATCH only");
 }
 
-/// IDM-03 and IDM-04.
 #[test]
 fn a_duplicate_of_a_running_request_gets_409_or_waits_for_its_outcome() {
     for (wait, is_answered) in [("0ms", false), ("8s", true)] {
@@ -79,7 +78,7 @@ fn a_duplicate_of_a_running_request_gets_409_or_waits_for_its_outcome() {
 
 /// E2 and E3: what is not kept is told so, what describes the attempt alone is not kept.
 #[test]
-fn streams_large_bodies_and_refusals_are_not_replayed() {
+fn bod_02_streams_large_bodies_and_refusals_are_not_replayed() {
     let world = World::start(keyed(json!({ "response": { "max_body_bytes": 100 } })));
     let worker = world.worker();
     let large = "x".repeat(101);
@@ -142,7 +141,7 @@ fn prt_06_what_only_a_gateway_may_say_is_taken_out_of_every_request() {
 }
 
 #[test]
-fn a_denied_request_claims_nothing_and_a_replay_costs_nothing() {
+fn idm_04_a_denied_request_claims_nothing_and_a_replay_costs_nothing() {
     let limit = json!({ "name": "each", "algorithm": "token_bucket", "capacity": 1, "refill": "1/1h",
                         "key": ["header:authorization"] });
     let mut rules = policy(json!({ "limits": [limit] }));

@@ -53,9 +53,9 @@ fn ten_01_what_an_envoy_did_a_worker_replays_and_the_other_way_round_to_the_same
     assert_eq!(world.origin.count(), runs);
 }
 
-/// IDM-01: at any time, through any of them.
+/// At any time, through any of them.
 #[test]
-fn idm_01_of_a_hundred_duplicates_through_two_workers_and_an_envoy_one_runs() {
+fn of_a_hundred_duplicates_through_two_workers_and_an_envoy_one_runs() {
     let world = World::start(keyed(json!({})));
     let slow = Piece::Pause(Duration::from_millis(300));
     let answer = Piece::bytes("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone");
