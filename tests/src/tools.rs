@@ -37,7 +37,9 @@ pub fn wrk() -> Result<PathBuf> {
 
 /// workerd, the runtime of the platform that the Worker is for.
 pub fn workerd() -> Result<PathBuf> {
-    worker_package("workerd/bin/workerd")
+    // The program itself: the package `workerd` has a script for it, whose end would not be the program's.
+    let machine = if cfg!(target_arch = "aarch64") { "arm64" } else { "64" };
+    worker_package(&format!("@cloudflare/workerd-linux-{machine}/bin/workerd"))
 }
 
 /// wrangler, the platform's command: it bundles and deploys the Worker. Runs by `node`.
