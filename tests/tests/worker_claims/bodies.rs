@@ -58,7 +58,7 @@ fn bod_01_a_body_of_any_size_and_framing_counts_every_byte_once_and_arrives_whol
 }
 
 #[test]
-fn bod_02_above_the_cap_a_body_is_refused_or_passes_without_a_fingerprint() {
+fn bod_01_above_the_cap_a_body_is_refused_or_passes_without_a_fingerprint() {
     let large = numbered(CAP * 40);
     let world = World::start(fingerprint(json!({})));
     let worker = world.worker();
