@@ -58,7 +58,7 @@ fn bod_01_a_body_of_any_size_and_framing_counts_every_byte_once_and_arrives_whol
 }
 
 #[test]
-fn bod_02_above_the_cap_a_body_is_refused_or_passes_without_a_fingerprint() {
+fn bod_01_above_the_cap_a_body_is_refused_or_passes_without_a_fingerprint() {
     let large = numbered(CAP * 40);
     let world = World::start(fingerprint(json!({})));
     let worker = world.worker();
@@ -87,7 +87,7 @@ fn idm_01_json_is_the_same_whatever_its_spelling() {
 /// A body that is hashed on its way is bound with the outcome.
 #[test]
 fn a_body_that_streams_through_is_compared_once_the_first_is_done() {
-    let world = World::start(fingerprint(json!({ "body": "at_completion" })));
+    let world = World::start(keyed(json!({ "fingerprint": { "body": "at_completion" } })));
     let worker = world.worker();
     let large = numbered(CAP * 40);
     assert!(is_run(&send(worker.address(), &with_body("k", large.clone()))));

@@ -1,13 +1,14 @@
 //! How a request may end at the origin, and what that means for its key.
 
-use crate::world::{HELLO_GZIP, World, content, is_replay, is_run, keyed, of, payment, policy, problem, send};
+use crate::world::{HELLO_GZIP, World, content, is_replay, is_run, keyed, of, payment, policy, problem, send, start};
 use base64::Engine;
 use lockkeeper_tests::http::Request;
 use lockkeeper_tests::raw::RawConnection;
+use lockkeeper_tests::workerd::Transport;
 use lockkeeper_tests::{Piece, poll};
 use serde_json::json;
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -152,19 +153,11 @@ fn concurrency_counts_requests_until_their_responses_end() {
 #[test]
 fn p_8_an_upgrade_passes_and_holds_nothing() {
     let world = World::start(policy(json!({ "concurrency": { "limit": 1, "key": ["constant:all"] } })));
-    let key = "eHh4eHh4eHh4eHh4eHh4eA==";
-    let mut sha1 = sha1_smol::Sha1::from(key);
-    sha1.update(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
-    let accepted = base64::engine::general_purpose::STANDARD.encode(sha1.digest().bytes());
-    let switched = format!(
-        "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-accept: {accepted}\r\n\r\n"
-    );
-    world.origin.answer("/ws", vec![Piece::bytes(switched), Piece::Pause(SOON)]);
-    let worker = world.worker();
+    let worker = start(&world.config(Transport::DurableObject).origin(upgrading_origin()));
     let host = worker.address();
     let upgrade = format!(
         "GET /ws HTTP/1.1\r\nhost: {host}\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
-         sec-websocket-key: {key}\r\n\r\n"
+         sec-websocket-key: eHh4eHh4eHh4eHh4eHh4eA==\r\n\r\n"
     );
     let open = || {
         let mut client = RawConnection::open(host).expect("workerd accepts");
@@ -174,4 +167,29 @@ fn p_8_an_upgrade_passes_and_holds_nothing() {
     let (status, _first) = open();
     assert_eq!(status, 101);
     poll::until("another may pass", SOON, || (open().0 == 101).then_some(())).expect("the slot is free again");
+}
+
+/// Accepts upgrades and keeps their connections.
+fn upgrading_origin() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port is free");
+    let address = listener.local_addr().expect("a bound listener has an address");
+    std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut reader = BufReader::new(stream);
+            let lines: Vec<String> =
+                reader.by_ref().lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+            let fields = lines.iter().filter_map(|line| line.split_once(": "));
+            let key =
+                fields.filter(|(name, _)| name.eq_ignore_ascii_case("sec-websocket-key")).map(|(_, key)| key).next();
+            let mut sha1 = sha1_smol::Sha1::from(key.unwrap_or_default());
+            sha1.update(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
+            let accepted = base64::engine::general_purpose::STANDARD.encode(sha1.digest().bytes());
+            let head = "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n";
+            let answer = format!("{head}sec-websocket-accept: {accepted}\r\n\r\n");
+            let _ = reader.get_mut().write_all(answer.as_bytes());
+            open.push(reader);
+        }
+    });
+    address
 }

@@ -23,7 +23,7 @@ fn ten_01_what_an_envoy_did_a_worker_replays_and_the_other_way_round_to_the_same
             "\u{fc}".as_bytes(),
         ),
         ("/binary", &["HTTP/1.1 200 OK", "content-type: application/octet-stream"], &binary),
-        ("/gzip", &["HTTP/1.1 200 OK", "content-encoding: gzip"], HELLO_GZIP),
+        ("/gzip", &["HTTP/1.1 200 OK", "content-type: text/csv", "content-encoding: gzip"], HELLO_GZIP),
     ];
     let (worker, envoy) = (world.worker(), world.envoy());
     let both = [worker.address(), envoy.address()];
