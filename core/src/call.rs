@@ -148,6 +148,12 @@ impl Call {
             .collect()
     }
 
+    /// This host has seen fencing tokens up to `floor`: a claim that is asked for now gets a higher one.
+    pub fn raise_floor(&mut self, floor: u64) {
+        let asks = self.asked.iter_mut().flat_map(|asked| &mut asked.asks);
+        asks.for_each(|ask| ask.floor = ask.floor.max(floor));
+    }
+
     /// Goes on with the request's body, which its fingerprint needs.
     pub(crate) fn with_body(mut self, body: Collected<'_>) -> Step {
         let policies = Arc::clone(&self.policies);
@@ -180,7 +186,7 @@ impl Call {
         match result {
             Ok(reply) if self.asks().is_empty() => match verdicts(&reply, &self.counted) {
                 Some(verdicts) => self.decided(&verdicts, DecidedBy::Store),
-                None => self.failed(),
+                None => self.failed_unknown(),
             },
             Ok(reply) => match claim_reply(&reply, &self.counted, self.what_was_asked()) {
                 Some(reply) => self.admitted(reply),

@@ -166,9 +166,10 @@ impl Gateway {
                     self.tick_sooner();
                     return Progress::Waiting;
                 }
-                Step::Call(call) => {
+                Step::Call(mut call) => {
+                    call.raise_floor(self.fence_floor.get());
                     let call = self.spare_upload(call, now_us);
-                    let undecided = Undecided { waiter: waiter.clone(), call, deadline_us };
+                    let undecided = Undecided { waiter: waiter.clone(), call, sent_us: now_us, deadline_us };
                     match self.submit(Parked::Decision(undecided), now_us, deadline_us) {
                         Ok(()) => return Progress::Waiting,
                         Err(Parked::Decision(Undecided { call, .. })) => {
@@ -329,13 +330,12 @@ impl Gateway {
     }
 
     fn decide(&self, undecided: Undecided, result: Result<Reply, StoreFailure>, now_us: u64) -> bool {
-        let Undecided { waiter, call, deadline_us } = undecided;
+        let Undecided { waiter, call, sent_us, deadline_us } = undecided;
         if !waiter.request.borrow().is_waiting() {
             self.give_back(call, now_us);
             return false;
         }
-        let sent_us = deadline_us.saturating_sub(self.config.deadline_us);
-        // This process stood still: what the reply grants may be another's by now.
+        // The store or this process stood still: what the reply grants may be another's by now.
         let has_lapsed = now_us.saturating_sub(sent_us) >= call.lapses_after_us();
         let result = if has_lapsed { Err(StoreFailure::Unknown) } else { result };
         if let Progress::Decided(decision, _) = self.advance(call.resume(result), now_us, deadline_us, &waiter) {

@@ -33,6 +33,8 @@ pub struct Undecided {
     pub waiter: Waiter,
     /// Its command.
     pub call: Call,
+    /// When that was sent, in microseconds.
+    pub sent_us: u64,
     /// It is decided by then.
     pub deadline_us: u64,
 }

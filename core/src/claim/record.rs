@@ -170,7 +170,10 @@ impl Place {
     /// Keeps the outcome of what ran under the claim. A record that is gone is written again, unless the claim may have
     /// been given to another since.
     pub fn complete(&mut self, completion: &Completion, now_us: u64) -> Word {
-        let own = self.own(completion.owner, Some(completion.fence)).map(|record| record.finished(completion));
+        let own = self.own(completion.owner, Some(completion.fence)).map(|record| {
+            record.heal(now_us);
+            record.finished(completion)
+        });
         let record = match own {
             Ok(record) => record,
             Err(Word::Done) => return Word::Ok,

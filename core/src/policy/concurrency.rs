@@ -33,10 +33,14 @@ pub(super) fn read(
     let enforce = object.or("enforce", true, errors, |place, errors| place.boolean(errors));
     object.finish(errors, &["limit", "lease", "key", "on_missing_key", "enforce", "name"]);
     let (name, key) = (name?, key?);
+    let rule = Concurrency::new(limit?, lease?).ok()?;
+    // A deadline further ahead than the lease is taken for one that a clock has left behind, so slots of different leases
+    // do not stand under one key.
+    let meaning = limit::meaning_of(format!("concurrency {}", rule.lease_us()), &key, scope.prefixes);
     let own = Own {
-        stored_as: (format!("{policy}.{name}"), limit::meaning_of("concurrency".to_owned(), &key, scope.prefixes)),
+        stored_as: (format!("{policy}.{name}"), meaning),
         name,
-        base: numbers::concurrency_grant(Concurrency::new(limit?, lease?).ok()?),
+        base: numbers::concurrency_grant(rule),
         key,
         on_missing_key: on_missing_key?,
         enforce: enforce?,
@@ -69,10 +73,11 @@ mod tests {
     }
 
     #[test]
-    fn its_slots_are_kept_when_their_number_or_lease_changes() {
+    fn its_slots_are_kept_when_their_number_changes_and_not_their_lease_or_key() {
         let prefix = |members: &str| policies(members).policies[0].limits[0].store_key_prefix.clone();
         let before = prefix(r#""concurrency": {"limit": 3, "key": ["host"]}"#);
-        assert_eq!(prefix(r#""concurrency": {"limit": 9, "lease": "1m", "key": ["host"], "enforce": false}"#), before);
+        assert_eq!(prefix(r#""concurrency": {"limit": 9, "lease": "30s", "key": ["host"], "enforce": false}"#), before);
+        assert_ne!(prefix(r#""concurrency": {"limit": 3, "lease": "1m", "key": ["host"]}"#), before);
         assert_ne!(prefix(r#""concurrency": {"limit": 3, "key": ["route"]}"#), before);
     }
 }

@@ -10,6 +10,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod claims;
 mod json;
 mod long;
 mod policy;

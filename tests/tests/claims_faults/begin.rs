@@ -1,7 +1,7 @@
 //! Claims whose grant is lost, late, or wanted by nobody any more (reference §4.3 B2, B13, list 25–27, 35; case HST-01): the same owner
 //! asks again, and what was granted for nothing is given back.
 
-use crate::world::{World, pay, payment, payment_bytes, policy, told};
+use crate::world::{LEASE, World, pay, payment, payment_bytes, policy, told};
 use lockkeeper_core::script::{ADMIT, COMPLETE};
 use lockkeeper_tests::faulty_store::{Fault, FaultyStore};
 use lockkeeper_tests::http::Response;
@@ -21,9 +21,7 @@ fn start(more: Value) -> (World, FaultyStore, Envoy) {
     let envoy = world.envoy_with(json!({}), |config| config.policy(policy).redis(store.address()).deadline(DEADLINE));
     poll::until("the store decides", Duration::from_secs(5), || (pay(&envoy, "warm").status == 200).then_some(()))
         .expect("the store decides");
-    let keys: Vec<String> =
-        redis::cmd("KEYS").arg("*idempotency*").query(&mut world.redis.connection()).expect("Redis answers");
-    redis::cmd("DEL").arg(keys).exec(&mut world.redis.connection()).expect("Redis answers");
+    redis::cmd("DEL").arg(keys(&world, "")).exec(&mut world.redis.connection()).expect("Redis answers");
     (world, store, envoy)
 }
 
@@ -37,7 +35,6 @@ fn remaining(response: &Response) -> u64 {
 fn a_grant_whose_reply_is_lost_is_asked_for_again_and_charged_once() {
     let (world, store, envoy) = start(json!({ "lease": "30s" }));
     let before = remaining(&pay(&envoy, "before"));
-    redis::cmd("DEL").arg("none").exec(&mut world.redis.connection()).expect("Redis answers");
     store.forget_counts();
     store.fail_once(ADMIT, Fault::ReplyLost);
     let answer = pay(&envoy, "k");
@@ -45,17 +42,22 @@ fn a_grant_whose_reply_is_lost_is_asked_for_again_and_charged_once() {
     assert_eq!(store.count(ADMIT), 2);
     let run = world.origin.arrived().pop().expect("it ran");
     assert_eq!(run.header("idempotency-attempt"), Some("1"));
-    let record = record_of(&world, run.header("fencing-token").expect("a token"));
-    assert!(record, "the fence of the first grant");
+    let fence = run.header("fencing-token").expect("a token").to_owned();
+    assert!(recorded_fences(&world).contains(&fence), "the fence of the first grant");
     assert_eq!(remaining(&pay(&envoy, "after")), before - 2, "one for each key");
 }
 
-/// Whether a record has that fence.
-fn record_of(world: &World, fence: &str) -> bool {
+/// The keys of claims that end so.
+fn keys(world: &World, end: &str) -> Vec<String> {
+    redis::cmd("KEYS").arg(format!("*idempotency*{end}")).query(&mut world.redis.connection()).expect("Redis answers")
+}
+
+/// The fences of all records.
+fn recorded_fences(world: &World) -> Vec<String> {
     let mut connection = world.redis.connection();
-    let keys: Vec<String> = redis::cmd("KEYS").arg("*:r").query(&mut connection).expect("Redis answers");
-    let mut read = |key: &String| redis::cmd("HGET").arg(key).arg("f").query::<String>(&mut connection);
-    keys.iter().any(|key| read(key).is_ok_and(|found| found == fence))
+    // A record may go between the two commands.
+    let mut read = |key: &String| redis::cmd("HGET").arg(key).arg("f").query(&mut connection).ok().flatten();
+    keys(world, ":r").iter().filter_map(&mut read).collect()
 }
 
 #[test]
@@ -81,6 +83,56 @@ fn a_grant_that_comes_too_late_is_given_back_and_its_attempt_counts_as_none() {
         redis::cmd("FLUSHALL").exec(&mut world.redis.connection()).expect("Redis answers");
     }
     assert_eq!(world.origin.count(), runs + 2);
+}
+
+#[test]
+fn a_grant_that_was_on_its_way_for_longer_than_it_lasts_is_not_used_when_another_has_taken_over() {
+    let world = World::start_with(origin::numbered_after(LEASE));
+    let store = FaultyStore::start(world.redis.address()).expect("a loopback port is free");
+    let policy = json!({ "on_unknown": "retry_after_lease" });
+    let patient = world.envoy_with(policy.clone(), |config| config.redis(store.address()).deadline(LEASE * 4));
+    let other = world.envoy(policy);
+    assert_eq!(pay(&patient, "warm").status, 200);
+    store.fail_once(ADMIT, Fault::Late(LEASE * 3 / 2));
+    let client = patient.client();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| client.send(&payment("k")).expect("an answer"));
+        poll::until("the claim is granted", DEADLINE, || (keys(&world, ":r").len() == 2).then_some(()))
+            .expect("the claim is granted");
+        let take_over = || Some(pay(&other, "k")).filter(|answer| answer.status == 200);
+        poll::until("another takes over", LEASE * 3, take_over).expect("another takes over");
+        assert_eq!(told(&first.join().expect("a client does not panic")), "409 idempotency-in-progress");
+    });
+    assert_eq!((world.origin.count(), world.origin.most_at_work()), (2, 1), "{:?}", world.origin.arrived());
+}
+
+#[test]
+fn a_grant_that_was_on_its_way_for_longer_than_it_lasts_is_asked_for_again_when_nobody_has_taken_over() {
+    let world = World::start();
+    let store = FaultyStore::start(world.redis.address()).expect("a loopback port is free");
+    let envoy = world.envoy_with(json!({}), |config| config.redis(store.address()).deadline(LEASE * 4));
+    assert_eq!(pay(&envoy, "warm").status, 200);
+    store.forget_counts();
+    store.fail_once(ADMIT, Fault::Late(LEASE * 5 / 4));
+    assert_eq!(told(&pay(&envoy, "k")), "200");
+    assert_eq!((store.count(ADMIT), world.origin.count()), (2, 2));
+}
+
+#[test]
+fn a_claim_that_a_stopped_store_takes_when_it_goes_on_is_given_back() {
+    let (world, _store, envoy) = start(json!({ "lease": "30s" }));
+    let straight = world.envoy_with(json!({ "lease": "30s" }), |config| config.deadline(DEADLINE));
+    assert_eq!(pay(&straight, "warm").status, 200);
+    drop(envoy);
+    let runs = world.origin.count();
+    world.redis.pause();
+    assert_eq!(told(&pay(&straight, "k")), "503 store-unavailable");
+    // Past the release, and past its repetition.
+    std::thread::sleep(Duration::from_secs(2));
+    world.redis.resume();
+    let runs_at_last = || Some(told(&pay(&straight, "k"))).filter(|told| told == "200");
+    poll::until("the key is free", Duration::from_secs(8), runs_at_last).expect("the key is free");
+    assert_eq!(world.origin.count(), runs + 1);
 }
 
 #[test]
@@ -126,7 +178,7 @@ fn hst_01_of_clients_that_go_away_at_any_time_none_leaves_a_claim_that_never_ran
     let is_settled = || {
         let arrived = world.origin.arrived();
         runs = arrived.iter().filter_map(|run| run.header("fencing-token").map(str::to_owned)).collect();
-        fences = fences_of_records(&world);
+        fences = recorded_fences(&world);
         fences.iter().all(|fence| runs.contains(fence)).then_some(())
     };
     poll::until("what never ran is given back", Duration::from_secs(5), is_settled)
@@ -136,19 +188,13 @@ fn hst_01_of_clients_that_go_away_at_any_time_none_leaves_a_claim_that_never_ran
     assert_eq!(pay(&envoy, "afterwards").status, 200);
 }
 
-fn fences_of_records(world: &World) -> Vec<String> {
-    let mut connection = world.redis.connection();
-    let keys: Vec<String> = redis::cmd("KEYS").arg("*:r").query(&mut connection).expect("Redis answers");
-    // A record may go between the two commands.
-    keys.iter().filter_map(|key| redis::cmd("HGET").arg(key).arg("f").query(&mut connection).ok().flatten()).collect()
-}
-
 #[test]
 fn a_duplicate_between_the_answer_and_its_record_waits_for_the_record() {
     let (world, store, envoy) = start(json!({ "lease": "30s" }));
     // Through a gateway of its own: on one pipe it would come after the record.
     let other = world.envoy(json!({ "lease": "30s" }));
     assert_eq!(pay(&other, "warm-too").status, 200);
+    store.forget_counts();
     store.fail(COMPLETE, Fault::Slow(DEADLINE * 3 / 4));
     let runs = world.origin.count();
     let client = envoy.client();

@@ -10,4 +10,5 @@ mod leases;
 mod parallel;
 mod refusals;
 mod retries;
+mod slots;
 mod world;

@@ -136,6 +136,39 @@ fn command(world: &World, arguments: &[&str]) {
     redis::cmd(arguments[0]).arg(&arguments[1..]).exec(&mut world.redis.connection()).expect("Redis answers");
 }
 
+#[test]
+fn a_store_without_memory_replays_and_takes_no_claim() {
+    let (world, _store, envoy) = start(faulty);
+    // More than there is, less than the check of a command without any growth needs.
+    command(&world, &["CONFIG", "SET", "maxmemory", "100kb"]);
+    assert_eq!(told(&pay(&envoy, "warm")), "replayed 200");
+    let runs = world.origin.count();
+    assert_eq!(told(&pay(&envoy, "k")), "503 store-unavailable");
+    assert_eq!(told(&pay(&envoy, "warm")), "replayed 200");
+    assert_eq!(world.origin.count(), runs);
+    command(&world, &["CONFIG", "SET", "maxmemory", "0"]);
+    serves(&envoy, "k");
+}
+
+#[test]
+fn idm_08_c_where_the_policy_says_allow_requests_pass_unprotected_and_are_counted_so() {
+    let world = World::start();
+    let store = faulty(&world);
+    store.fail(ADMIT, Fault::Refused("LOADING Redis is loading the dataset in memory".to_owned()));
+    let envoy = world.envoy_with(json!({ "on_store_failure": "allow" }), |config| {
+        config.redis(store.address()).host(json!({ "degraded_header": "x-degraded" }))
+    });
+    for runs in 1..=2 {
+        let answer = pay(&envoy, "k");
+        assert_eq!((told(&answer).as_str(), world.origin.count()), ("200", runs));
+        assert_eq!(answer.header("x-degraded"), Some("failure_mode"), "{answer:?}");
+    }
+    let run = world.origin.arrived().pop().expect("it ran");
+    assert_eq!((run.header("fencing-token"), run.header("idempotency-attempt")), (None, None));
+    await_counted(&envoy, "decided_by.failure_mode", 2);
+    assert_eq!(world.state(), None);
+}
+
 /// What does not belong at the key of a record.
 fn foreign(key: &str) -> Vec<Vec<String>> {
     let rows = [
