@@ -72,6 +72,7 @@ fn pipe_config() -> PipeConfig {
         probe_deadline_us: 50_000,
         stuck_after_us: 500_000,
         reconnect_pause_us: (25_000, 500_000),
+        waits_to_reconnect: false,
         probe_key: "probe".into(),
         breaker: BreakerConfig::default(),
     }

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use ipnet::{Ipv4Net, Ipv6Net};
 use sha2::{Digest, Sha256};
 
+use crate::normalize;
+
 /// A value that the host looks up for a request before a decision begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attribute {
@@ -166,7 +168,7 @@ impl IdentityHasher {
     /// Adds one part and its value. The name is part of it: `header:a` never equals `header:b`. Other hosts'
     /// implementations follow `tests/vectors/store_keys.json`: the kind's byte; the name of a header, a cookie or a
     /// parameter, or the number of a metadata path's steps (8 bytes, least first) and each step; the value. Texts follow
-    /// their length in 8 bytes, least first.
+    /// their length in 8 bytes, least first. Of a header's value no blanks behind commas count.
     pub fn push(&mut self, part: &KeyPart, value: &[u8]) {
         self.hasher.update([part.kind()]);
         match part {
@@ -184,7 +186,10 @@ impl IdentityHasher {
             | KeyPart::Route
             | KeyPart::Constant(_) => {}
         }
-        self.push_sized(value);
+        match part {
+            KeyPart::Header(_) => self.push_sized(&normalize::joined(value)),
+            _ => self.push_sized(value),
+        }
     }
 
     fn push_sized(&mut self, bytes: &[u8]) {
@@ -237,6 +242,20 @@ mod tests {
         for (text, network) in rows {
             assert_eq!(prefixes.network(text).as_deref(), network, "{text:?}");
         }
+    }
+
+    #[test]
+    fn lines_of_a_header_are_one_identity_however_the_host_joins_them() {
+        let identity = |part: KeyPart, value: &[u8]| {
+            let mut hasher = IdentityHasher::default();
+            hasher.push(&part, value);
+            hasher.finish()
+        };
+        let header = || KeyPart::Header("x-tenant".into());
+        assert_eq!(identity(header(), b"a,b"), identity(header(), b"a, b"));
+        assert_ne!(identity(header(), b"a,b"), identity(header(), b"a b"));
+        let constant = || KeyPart::Constant("c".into());
+        assert_ne!(identity(constant(), b"a,b"), identity(constant(), b"a, b"));
     }
 
     #[test]

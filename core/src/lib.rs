@@ -40,6 +40,7 @@
 //!     probe_deadline_us: 50_000,
 //!     stuck_after_us: 500_000,
 //!     reconnect_pause_us: (25_000, 500_000),
+//!     waits_to_reconnect: false,
 //!     probe_key: "prod:probe".into(),
 //!     breaker: BreakerConfig::default(),
 //! }, 7);

@@ -1,6 +1,8 @@
 //! One spelling for each host and path, so that no spelling of a request escapes a route's limits.
 //! Follows RFC 3986 §6.2.2 (case, percent-encoding and dot-segment normalisation) and merges slashes.
 
+use std::borrow::Cow;
+
 /// Lower case, without port and final dot. The empty string stands for a missing host.
 pub fn host(authority: &str) -> String {
     let without_user = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
@@ -166,6 +168,23 @@ pub(crate) fn segments(path: &str) -> impl Iterator<Item = &str> + Clone {
     inner.into_iter().flat_map(|inner| inner.split('/'))
 }
 
+/// One spelling of a header that may have stood on several lines: hosts join them by `,` or by `, `, so blanks behind
+/// commas say nothing.
+pub(crate) fn joined(value: &[u8]) -> Cow<'_, [u8]> {
+    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let has_blanks = value.windows(2).any(|pair| matches!(pair, [b',', second] if is_blank(second)));
+    if !has_blanks {
+        return Cow::Borrowed(value);
+    }
+    let mut kept = Vec::with_capacity(value.len());
+    for byte in value {
+        if !(is_blank(byte) && kept.last() == Some(&b',')) {
+            kept.push(*byte);
+        }
+    }
+    Cow::Owned(kept)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,6 +291,21 @@ mod tests {
         ];
         for (authority, expected) in rows {
             assert_eq!(host(authority), expected, "{authority:?}");
+        }
+    }
+
+    #[test]
+    fn however_a_host_joins_the_lines_of_a_header_the_spelling_is_one() {
+        let rows: [(&[u8], &[u8]); 6] = [
+            (b"", b""),
+            (b"a,b", b"a,b"),
+            (b"a, b,\t c", b"a,b,c"),
+            (b"a , b", b"a ,b"),
+            (b", ", b","),
+            (b"\xff,  \xff d", b"\xff,\xff d"),
+        ];
+        for (value, expected) in rows {
+            assert_eq!(*joined(value), *expected, "{value:?}");
         }
     }
 }

@@ -172,7 +172,7 @@ impl<T> Pipe<T> {
         write: impl FnOnce(&T, &str, &mut Vec<u8>),
     ) -> Result<(Slot<T>, Vec<u8>), T> {
         self.wanted = true;
-        if !self.accepts_calls(now_us) || deadline_us <= now_us {
+        if !self.accepts_calls(now_us, deadline_us) || deadline_us <= now_us {
             return Err(waiter);
         }
         let mut bytes = Vec::new();
@@ -191,9 +191,10 @@ impl<T> Pipe<T> {
         is_due
     }
 
-    fn accepts_calls(&self, now_us: u64) -> bool {
+    fn accepts_calls(&self, now_us: u64, deadline_us: u64) -> bool {
         let connected = match self.connection {
             Connection::Open { .. } => true,
+            Connection::Closed { retry_at_us, .. } if self.config.waits_to_reconnect => retry_at_us < deadline_us,
             Connection::Closed { retry_at_us, .. } => retry_at_us <= now_us,
             Connection::Broken { .. } => false,
         };

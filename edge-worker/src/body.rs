@@ -7,7 +7,6 @@ use std::rc::Rc;
 use js_sys::Uint8Array;
 use lockkeeper_core::admission::Body as Ahead;
 use lockkeeper_core::idempotency::fingerprint::BodyHasher;
-use wasm_bindgen::JsValue;
 use wasm_bindgen_futures::spawn_local;
 use worker::web_sys::{Request, RequestInit};
 
@@ -76,20 +75,23 @@ impl RequestBody {
         }
     }
 
-    /// Gives a request that goes on its body, where the request itself does not have it any more or it is hashed.
+    /// Gives the body to a request that goes on, hashed on its way if there is a hasher.
     ///
     /// # Errors
-    /// The platform refuses it.
+    /// The platform refuses its length.
     pub fn lend(self, request: &Request, hasher: Option<BodyHasher>, init: &RequestInit) -> HostResult<Option<Hash>> {
-        let source = match (self, hasher.is_some()) {
-            (RequestBody::Untouched, false) => return Ok(None),
-            (RequestBody::Untouched, true) if request.body().is_none() => return Ok(finished(hasher)),
-            (RequestBody::Untouched, true) => Source::of(request.body().as_ref()),
-            (RequestBody::Begun(source), _) => source,
-            (RequestBody::Read(pieces), _) => {
+        let source = match (self, request.body(), &hasher) {
+            (RequestBody::Read(pieces), ..) => {
                 init.set_body(&joined(&pieces));
                 return Ok(None);
             }
+            (RequestBody::Begun(source), ..) => source,
+            (RequestBody::Untouched, None, _) => return Ok(finished(hasher)),
+            (RequestBody::Untouched, Some(body), None) => {
+                init.set_body(&body);
+                return Ok(None);
+            }
+            (RequestBody::Untouched, Some(body), Some(_)) => Source::of(Some(&body)),
         };
         let (sink, stream) = Sink::open(length(request), AHEAD_BYTES)?;
         init.set_body(&stream);
@@ -103,11 +105,10 @@ fn finished(hasher: Option<BodyHasher>) -> Option<Hash> {
     Some(Rc::new(RefCell::new(hasher.map(BodyHasher::finish))))
 }
 
-fn joined(pieces: &[Uint8Array]) -> JsValue {
+fn joined(pieces: &[Uint8Array]) -> Uint8Array {
     match pieces {
-        [] => JsValue::NULL,
-        [piece] => piece.into(),
-        pieces => Uint8Array::from(pieces.iter().flat_map(Uint8Array::to_vec).collect::<Vec<u8>>().as_slice()).into(),
+        [piece] => Clone::clone(piece),
+        pieces => Uint8Array::from(pieces.iter().flat_map(Uint8Array::to_vec).collect::<Vec<u8>>().as_slice()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What this host asks of policies with claims, beside what the file format does.
 
 use lockkeeper_core::identity::KeyPart;
-use lockkeeper_core::policy::{ClaimFailure, Policy};
+use lockkeeper_core::policy::Policy;
 
 /// One line for each fault.
 pub fn faults(policy: &Policy) -> Vec<String> {
@@ -15,14 +15,6 @@ pub fn faults(policy: &Policy) -> Vec<String> {
                  parts, since the origin verifies them and nothing before a Worker does"
             ));
         }
-    }
-    let idempotency = policy.idempotency.as_deref().map(|rules| ("idempotency", rules.on_store_failure));
-    let lock = policy.lock.as_deref().map(|rules| ("lock", rules.on_store_failure));
-    for (part, _) in idempotency.into_iter().chain(lock).filter(|(_, mode)| *mode == ClaimFailure::Local) {
-        faults.push(format!(
-            "policy {name}: {part}.on_store_failure: expected \"deny\" or \"allow\": the isolates of a Worker share no \
-             memory that could stand in for the store"
-        ));
     }
     faults
 }

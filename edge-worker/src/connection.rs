@@ -86,6 +86,7 @@ impl Shared {
             probe_deadline_us: deadline_us,
             stuck_after_us: STUCK_AFTER_US,
             reconnect_pause_us: RECONNECT_PAUSE_US,
+            waits_to_reconnect: true,
             probe_key: "lockkeeper:probe".into(),
             breaker: BreakerConfig::default(),
         };

@@ -17,6 +17,7 @@ use crate::body::RequestBody;
 use crate::held;
 use crate::host::{self, HostResult};
 use crate::isolate::Isolate;
+use crate::lease::Teller;
 use crate::log;
 use crate::outgoing::Outgoing;
 use crate::passage::{Dress, Passage};
@@ -36,6 +37,21 @@ extern "C" {
     /// How much longer than others its decision may take, in milliseconds.
     #[wasm_bindgen(method, setter = patienceMs)]
     fn set_patience_ms(this: &Fallback, patience_ms: f64);
+
+    /// What an importing Worker is told of the decision.
+    pub type Told;
+    /// What came out.
+    #[wasm_bindgen(method, setter)]
+    fn set_outcome(this: &Told, word: &str);
+    /// Who decided.
+    #[wasm_bindgen(method, setter = decidedBy)]
+    fn set_decided_by(this: &Told, word: &str);
+    /// The policy that applies.
+    #[wasm_bindgen(method, setter)]
+    fn set_policy(this: &Told, name: Option<&str>);
+    /// Its limit that decided.
+    #[wasm_bindgen(method, setter)]
+    fn set_limit(this: &Told, name: Option<&str>);
 }
 
 /// A policy lets no request wait longer for another.
@@ -51,6 +67,8 @@ pub struct Arrived {
     pub request: Request,
     /// The bindings.
     pub environment: JsValue,
+    /// Who wants to know, if anybody does.
+    pub told: Option<Told>,
 }
 
 /// Decides a request.
@@ -64,7 +82,21 @@ pub async fn decide(
     context: worker::worker_sys::Context,
     fallback: Fallback,
 ) -> HostResult<Passage> {
-    let isolate = Isolate::of(&environment).await?;
+    decide_in(Isolate::of(&environment).await?, request, environment, context, fallback, None).await
+}
+
+/// The same by what an isolate, or a limiter apart, holds.
+///
+/// # Errors
+/// The platform failed.
+pub async fn decide_in(
+    isolate: Rc<Isolate>,
+    request: Request,
+    environment: JsValue,
+    context: worker::worker_sys::Context,
+    fallback: Fallback,
+    told: Option<Told>,
+) -> HostResult<Passage> {
     let engine = isolate.engine();
     let selection = request::select(&engine, &request);
     fallback.set_passes(passes_undecided(engine.policy(&selection)));
@@ -72,7 +104,7 @@ pub async fn decide(
     panic_on_purpose(&request);
     let context = Context::new(context);
     keep_up(&isolate, &environment, &context);
-    let arrived = Arrived { isolate, engine, request, environment };
+    let arrived = Arrived { isolate, engine, request, environment, told };
     if arrived.engine.may_hold(&selection) {
         let patience_us = arrived.isolate.settings.body_deadline_us.saturating_add(WAIT_MAX_US);
         fallback.set_patience_ms(patience_us as f64 / 1_000.0);
@@ -94,7 +126,8 @@ fn passes_undecided(policy: Option<&Policy>) -> bool {
 /// What some requests do for the isolate, without waiting for it.
 fn keep_up(isolate: &Rc<Isolate>, environment: &JsValue, context: &Context) {
     let (probes, looks) = (isolate.store.takes_probe(), isolate.takes_look(environment));
-    if !probes && !looks {
+    let pushes = isolate.store.is_asked() && isolate.local_claims.takes_sweep();
+    if !probes && !looks && !pushes {
         return;
     }
     let (isolate, environment) = (Rc::clone(isolate), environment.clone());
@@ -102,6 +135,9 @@ fn keep_up(isolate: &Rc<Isolate>, environment: &JsValue, context: &Context) {
         if probes {
             let key = format!("{}:probe", isolate.engine().policies().namespace);
             isolate.store.probe(&environment, &key).await;
+        }
+        if pushes {
+            Teller { isolate: &isolate, environment: &environment }.push().await;
         }
         if looks {
             isolate.look_for_policy(&environment).await;
@@ -139,7 +175,17 @@ impl Arrived {
         let unix_s = if needs.unix_s { host::now_us() / 1_000_000 } else { 0 };
         decision.complete(rules, Circumstances { random, unix_s, origin: origin.as_deref().map(str::as_bytes) });
         log::decision(&decision.report, self.engine.policies(), self.isolate.settings.log_sample);
+        self.told.iter().for_each(|told| self.tell(told, &decision.report));
         decision
+    }
+
+    fn tell(&self, told: &Told, report: &Report) {
+        let policy = report.policy.and_then(|index| self.engine.policies().policies.get(index));
+        let limit = report.limit.and_then(|index| policy?.limits.get(index));
+        told.set_outcome(report.outcome.word());
+        told.set_decided_by(report.decided_by.word());
+        told.set_policy(policy.map(|policy| policy.name.as_str()));
+        told.set_limit(limit.map(|limit| limit.name.as_str()));
     }
 
     /// The field that tells who decided, where that was not the store.

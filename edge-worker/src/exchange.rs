@@ -21,7 +21,8 @@ use crate::answer;
 use crate::body::Hash;
 use crate::host::HostResult;
 use crate::isolate::Isolate;
-use crate::lease::Keeper;
+use crate::lease::Teller;
+use crate::log;
 use crate::outgoing::{Company, Outgoing};
 use crate::passage::{Content, Dress};
 use crate::response::Origins;
@@ -80,21 +81,21 @@ impl Exchange {
         if let Some(hash) = hash.take().and_then(|hash: Hash| hash.take()) {
             self.lease.bind_body(hash);
         }
-        let keeper = self.keeper();
+        let teller = self.teller();
         let calls = self.lease.end(&end);
-        let left = if response.is_some() { keeper.tell_outcome(calls).await } else { calls };
+        let left = if response.is_some() { teller.tell_first(calls).await } else { calls };
         response.into_iter().for_each(|response| self.respond.send(response));
-        keeper.tell_all(left, lapses_us.get()).await;
+        teller.tell_all(left, lapses_us.get()).await;
     }
 
-    fn keeper(&self) -> Keeper<'_> {
-        Keeper { isolate: &self.isolate, environment: &self.environment }
+    fn teller(&self) -> Teller<'_> {
+        Teller { isolate: &self.isolate, environment: &self.environment }
     }
 
     /// Keeps the lease as long as the work takes. When it is lost, and the policy says so, the origin is cut off.
     async fn keep_while(&self, work: impl Future<Output = Ended>, lapses_us: &Cell<u64>) -> Ended {
-        let keeper = self.keeper();
-        match select(pin!(work), pin!(keeper.keep(&self.lease, self.granted_us, lapses_us))).await {
+        let teller = self.teller();
+        match select(pin!(work), pin!(teller.keep(&self.lease, self.granted_us, lapses_us))).await {
             Either::Left((ended, _)) => ended,
             Either::Right(((), work)) => {
                 self.cancel.iter().for_each(AbortController::abort);
@@ -107,13 +108,22 @@ impl Exchange {
         let is_head = outgoing.request.method() == "HEAD";
         let hasher = self.lease.idempotency().and_then(hasher);
         let signal = self.cancel.as_ref().map(AbortController::signal);
-        let Ok((response, hashing)) = outgoing.send(Company { signal: signal.as_ref(), hasher }) else {
-            return Ended { end: End::cut(Dispatched::Never), response: Some(answer::no_origin(false)) };
+        let (response, hashing) = match outgoing.send(Company { signal: signal.as_ref(), hasher }) {
+            Ok(sent) => sent,
+            Err(error) => {
+                log::origin(&error);
+                return Ended { end: End::cut(Dispatched::Never), response: Some(answer::no_origin(false)) };
+            }
         };
         *hash.borrow_mut() = hashing;
-        // A request that failed may have been carried out: the platform does not tell.
-        let Ok(response) = JsFuture::from(response).await else { return self.unanswered() };
-        let response: Response = response.unchecked_into();
+        let response: Response = match JsFuture::from(response).await {
+            Ok(response) => response.unchecked_into(),
+            // It may have been carried out: the platform does not tell.
+            Err(error) => {
+                log::origin(&error);
+                return self.unanswered();
+            }
+        };
         let origins = Origins::of(&response, is_head);
         if origins.is_platforms_own() {
             self.respond.send(self.dress_of_unknown().put_on(response, Content::Own));

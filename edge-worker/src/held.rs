@@ -15,7 +15,7 @@ use crate::body::{self, RequestBody};
 use crate::decide::Arrived;
 use crate::exchange::Exchange;
 use crate::host::{self, HostResult};
-use crate::lease::Keeper;
+use crate::lease::Teller;
 use crate::passage::{Dress, Passage};
 use crate::request;
 use crate::steps::Steps;
@@ -31,7 +31,7 @@ pub async fn decide(arrived: Arrived, selection: Selection, context: &Context) -
 }
 
 async fn see_through(arrived: Arrived, selection: Selection, tell: oneshot::Sender<HostResult<Passage>>) {
-    let Arrived { isolate, engine, request, environment } = &arrived;
+    let Arrived { isolate, engine, request, environment, .. } = &arrived;
     let values = request::values(engine, &selection, request);
     let arrival =
         Arrival { owner: host::secret().map(Owner::new), floor: isolate.fence_floor.get(), body: body::ahead(request) };
@@ -75,6 +75,6 @@ async fn go_on(
             }
         }
     }
-    let keeper = Keeper { isolate: &arrived.isolate, environment: &arrived.environment };
-    keeper.give_back(releases).await;
+    let teller = Teller { isolate: &arrived.isolate, environment: &arrived.environment };
+    teller.give_back(releases).await;
 }

@@ -13,6 +13,7 @@ use wasm_bindgen::prelude::*;
 use crate::claims;
 use crate::host::{self, HostResult};
 use crate::local::LocalTable;
+use crate::local_claims::LocalClaims;
 use crate::log;
 use crate::settings::Settings;
 use crate::store::Store;
@@ -25,6 +26,8 @@ pub struct Isolate {
     pub store: Store,
     /// The limiter for when it fails.
     pub local: LocalTable,
+    /// The table of claims for when it fails.
+    pub local_claims: LocalClaims,
     /// The bodies that its requests hold for their fingerprints.
     pub held_bytes: HeldBytes,
     /// The highest fencing token that it has seen.
@@ -32,6 +35,14 @@ pub struct Isolate {
     engine: RefCell<Rc<Engine>>,
     version: RefCell<Option<String>>,
     looked_at_us: Cell<u64>,
+}
+
+/// Why there is no isolate.
+pub struct Refused {
+    /// `settings` or `policy`.
+    pub what: &'static str,
+    /// A line for each fault.
+    pub faults: Vec<String>,
 }
 
 /// How often an isolate looks for another version of the policy.
@@ -98,19 +109,28 @@ impl Isolate {
     }
 
     async fn set_up(environment: &JsValue) -> HostResult<Isolate> {
-        let settings = Settings::read(|name| host::variable(environment, name))
-            .map_err(|faults| refuse("settings", &faults.join("; ")))?;
-        let (version, engine) = match stored_policy(environment, None).await? {
-            Some((version, policy)) => (Some(version), load(&policy, &settings)),
-            None => {
-                let policy = host::variable(environment, POLICY);
-                (None, load(policy.as_deref().unwrap_or_default(), &settings))
-            }
+        let settings = settings(environment).map_err(refuse)?;
+        let isolate = match stored_policy(environment, None).await? {
+            Some((version, policy)) => Isolate::new(settings, Some(version), &policy),
+            None => Isolate::new(settings, None, &host::variable(environment, POLICY).unwrap_or_default()),
         };
-        let engine = engine.map_err(|faults| refuse("policy", &faults))?;
+        isolate.map_err(refuse)
+    }
+
+    /// One that no other request knows, with the policy of the variables.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn apart(environment: &JsValue) -> Result<Isolate, Refused> {
+        Isolate::new(settings(environment)?, None, &host::variable(environment, POLICY).unwrap_or_default())
+    }
+
+    fn new(settings: Settings, version: Option<String>, policy: &str) -> Result<Isolate, Refused> {
+        let engine = load(policy, &settings).map_err(|faults| Refused { what: "policy", faults })?;
         Ok(Isolate {
             store: Store::new(settings.transport.clone(), settings.deadline_us, host::random()),
             local: LocalTable::new(settings.local_sets, host::random_bytes()),
+            local_claims: LocalClaims::new(host::random_bytes()),
             held_bytes: HeldBytes { bytes: Cell::new(0), bytes_max: settings.held_bodies_bytes },
             fence_floor: Cell::new(0),
             engine: RefCell::new(Rc::new(engine)),
@@ -153,17 +173,22 @@ impl Isolate {
     }
 }
 
-fn refuse(what: &str, faults: &str) -> JsValue {
-    log::refused(what, faults);
+fn refuse(refused: Refused) -> JsValue {
+    log::refused(refused.what, &refused.faults);
     REFUSED.set(true);
     JsValue::from_str("the settings or the policy are refused")
 }
 
-fn load(policy: &str, settings: &Settings) -> Result<Engine, String> {
+fn settings(environment: &JsValue) -> Result<Settings, Refused> {
+    Settings::read(|name| host::variable(environment, name)).map_err(|faults| Refused { what: "settings", faults })
+}
+
+fn load(policy: &str, settings: &Settings) -> Result<Engine, Vec<String>> {
     let options = LoadOptions { local_share: settings.local_share };
-    let policies = PolicySet::from_json(policy.as_bytes(), options).map_err(|errors| errors.to_string())?;
+    let policies = PolicySet::from_json(policy.as_bytes(), options)
+        .map_err(|errors| errors.0.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     let faults: Vec<String> = policies.policies.iter().flat_map(claims::faults).collect();
-    if faults.is_empty() { Ok(Engine::new(policies)) } else { Err(faults.join("; ")) }
+    if faults.is_empty() { Ok(Engine::new(policies)) } else { Err(faults) }
 }
 
 /// The policy in KV with its version, if there is a namespace and it names another version than the one known.

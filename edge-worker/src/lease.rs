@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use lockkeeper_core::lease::{Act, Lease, LeaseCall, LeaseStep, Word};
+use lockkeeper_core::lease::{Act, Keeper, Lease, LeaseCall, LeaseStep, Word};
 use wasm_bindgen::JsValue;
 
 use crate::host;
@@ -18,19 +18,36 @@ const RELEASE_LASTS_US: u64 = 30_000_000;
 
 /// The way to the store of a request that holds something.
 #[derive(Clone, Copy)]
-pub struct Keeper<'r> {
+pub struct Teller<'r> {
     /// The isolate.
     pub isolate: &'r Isolate,
     /// The bindings.
     pub environment: &'r JsValue,
 }
 
-impl Keeper<'_> {
-    /// Tells the store once: its words, or the command that is not known to have happened.
+impl Teller<'_> {
+    /// Tells once, whoever knows of the lease: the words for it, or the command that is not known to have happened.
     ///
     /// # Errors
     /// The command, to be sent again.
-    async fn tell(&self, mut call: LeaseCall) -> Result<Vec<Word>, LeaseCall> {
+    async fn tell(&self, call: LeaseCall) -> Result<Vec<Word>, LeaseCall> {
+        let table = &self.isolate.local_claims;
+        match (call.keeper(), call.act()) {
+            (Keeper::Instance, _) => Ok(table.tell(&call)),
+            (Keeper::Store, _) => self.tell_store(call).await,
+            (Keeper::Both, Act::Renew) => {
+                table.tell(&call);
+                self.tell_store(call).await
+            }
+            (Keeper::Both, Act::Complete | Act::Release) => {
+                let told = self.tell_store(call.clone()).await;
+                table.note(&call, told.as_deref().ok());
+                told
+            }
+        }
+    }
+
+    async fn tell_store(&self, mut call: LeaseCall) -> Result<Vec<Word>, LeaseCall> {
         let mut session = self.isolate.store.session(self.environment);
         loop {
             let result = session.insist(|tag, out| call.write(tag, out)).await;
@@ -42,17 +59,23 @@ impl Keeper<'_> {
         }
     }
 
-    /// Tells the store of the outcome, once: what a response waits for. Gives back what must be told yet.
-    pub async fn tell_outcome(&self, calls: Vec<LeaseCall>) -> Vec<LeaseCall> {
-        let mut left = Vec::new();
-        for call in calls {
-            match call.act() {
-                // Nobody waits for a store that is known to fail.
-                Act::Complete if self.isolate.store.is_asked() => left.extend(self.once(call).await),
-                Act::Complete | Act::Release | Act::Renew => left.push(call),
-            }
+    /// Tells the first of these commands, once: the outcome, or the release of its key, that a response waits for. Gives
+    /// back what must be told yet.
+    pub async fn tell_first(&self, mut calls: Vec<LeaseCall>) -> Vec<LeaseCall> {
+        // Nobody waits for a store that is known to fail.
+        if self.isolate.store.is_asked() && !calls.is_empty() {
+            let first = calls.remove(0);
+            calls.extend(self.once(first).await);
         }
-        left
+        calls
+    }
+
+    /// Tells the store what the isolate's own table alone knows.
+    pub async fn push(&self) {
+        for call in self.isolate.local_claims.sweep() {
+            // What fails comes up again.
+            self.once(call).await;
+        }
     }
 
     async fn once(&self, call: LeaseCall) -> Option<LeaseCall> {
@@ -113,7 +136,7 @@ impl Keeper<'_> {
                 break;
             }
             match self.tell(lease.renew()).await {
-                Ok(words) if words.iter().any(|word| *word != Word::Ok) => break,
+                Ok(words) if lease.is_lost_by(&words) => break,
                 Ok(_) => {
                     lapses_us.set(now_us.saturating_add(lease.shortest_us()));
                     next_us = now_us.saturating_add(every_us);

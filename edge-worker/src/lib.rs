@@ -1,5 +1,6 @@
 //! Lockkeeper as a Cloudflare Worker: a thin driver of `lockkeeper-core`. `js/worker.js` is what the platform calls; it
-//! asks [`decide`](decide::decide) and, inside a Durable Object, [`Connection`](connection::Connection).
+//! asks [`decide`](decide::decide) and, inside a Durable Object, [`Connection`](connection::Connection). Other Workers
+//! import `js/lockkeeper.js`, which holds a [`Limiter`](limiter::Limiter).
 
 mod answer;
 mod body;
@@ -11,7 +12,9 @@ mod held;
 mod host;
 mod isolate;
 mod lease;
+mod limiter;
 mod local;
+mod local_claims;
 mod log;
 mod outgoing;
 mod passage;

@@ -5,17 +5,24 @@ use lockkeeper_core::decision::{Outcome, Report};
 use lockkeeper_core::policy::PolicySet;
 use lockkeeper_core::store::StoreFailure;
 use serde_json::{Value, json};
+use wasm_bindgen::JsValue;
 
 use crate::host;
 
 /// The settings or the policy cannot be used.
-pub fn refused(what: &str, faults: &str) {
+pub fn refused(what: &str, faults: &[String]) {
     line(&json!({ "lockkeeper": "refused", "what": what, "faults": faults }));
 }
 
 /// A connection to the store failed at its handshake.
 pub fn store_refuses(failure: &StoreFailure) {
     line(&json!({ "lockkeeper": "store", "connect": failure.word() }));
+}
+
+/// The origin gave no answer.
+pub fn origin(error: &JsValue) {
+    let error = js_sys::Object::from(error.clone()).to_string();
+    line(&json!({ "lockkeeper": "failure", "what": "origin", "error": String::from(error) }));
 }
 
 /// What may befall a lease.

@@ -5,7 +5,7 @@ use js_sys::Promise;
 use lockkeeper_core::decision::UpstreamRequest;
 use lockkeeper_core::idempotency::fingerprint::BodyHasher;
 use wasm_bindgen::prelude::*;
-use worker::web_sys::{AbortSignal, Headers, Request, RequestInit, WorkerGlobalScope};
+use worker::web_sys::{AbortSignal, Headers, Request, RequestInit, RequestRedirect, WorkerGlobalScope};
 
 use crate::body::{Hash, RequestBody};
 use crate::host::{self, HostResult};
@@ -18,7 +18,7 @@ const SERVICE: &str = "ORIGIN_SERVICE";
 extern "C" {
     type Service;
     #[wasm_bindgen(method, catch)]
-    fn fetch(this: &Service, request: &Request) -> HostResult<Promise>;
+    fn fetch(this: &Service, url: &str, init: &RequestInit) -> HostResult<Promise>;
 }
 
 /// A request that goes on.
@@ -50,49 +50,50 @@ impl Outgoing {
     /// # Errors
     /// The platform refuses the request; nothing was sent.
     pub fn send(self, company: Company<'_>) -> HostResult<(Promise, Option<Hash>)> {
-        let (request, hash) = changed(self.request, self.body, &self.changes, company)?;
-        Ok((dispatch(&request, &self.environment, self.origin.as_deref())?, hash))
-    }
-}
-
-/// The request as it goes on; the client's own where nothing changes.
-fn changed(
-    request: Request,
-    body: RequestBody,
-    changes: &UpstreamRequest,
-    company: Company<'_>,
-) -> HostResult<(Request, Option<Hash>)> {
-    let is_same = changes.set.is_empty() && !has_any(&request.headers(), &changes.removed);
-    if is_same && company.signal.is_none() && matches!(body, RequestBody::Untouched) {
-        return Ok((request, None));
-    }
-    let headers = Headers::new_with_headers(&request.headers())?;
-    changes.removed.iter().try_for_each(|name| headers.delete(name))?;
-    changes.set.iter().try_for_each(|(name, value)| headers.set(name, value))?;
-    let init = RequestInit::new();
-    init.set_headers_headers(&headers);
-    init.set_signal(company.signal);
-    let hash = body.lend(&request, company.hasher, &init)?;
-    Ok((Request::new_with_request_and_init(&request, &init)?, hash))
-}
-
-fn has_any(headers: &Headers, names: &[String]) -> bool {
-    names.iter().any(|name| headers.has(name).unwrap_or(true))
-}
-
-fn dispatch(request: &Request, environment: &JsValue, origin: Option<&str>) -> HostResult<Promise> {
-    if let Some(service) = host::member(environment, SERVICE) {
-        return service.unchecked_into::<Service>().fetch(request);
-    }
-    let global: WorkerGlobalScope = js_sys::global().unchecked_into();
-    Ok(match origin {
-        Some(origin) => {
-            let url = request.url();
-            let (_, target) = request::line(&url);
-            // The request stands for all that is not the address: method, header, body, and redirects left alone.
-            let init: &RequestInit = request.unchecked_ref();
-            global.fetch_with_str_and_init(&format!("{origin}{target}"), init)
+        if self.is_as_it_came(&company) {
+            return Ok((dispatch(&self.request, None, &self.environment, self.origin.as_deref())?, None));
         }
-        None => global.fetch_with_request(request),
-    })
+        let headers = Headers::new_with_headers(&self.request.headers())?;
+        self.changes.removed.iter().try_for_each(|name| headers.delete(name))?;
+        self.changes.set.iter().try_for_each(|(name, value)| headers.set(name, value))?;
+        let init = RequestInit::new();
+        init.set_method(&self.request.method());
+        init.set_headers_headers(&headers);
+        init.set_redirect(RequestRedirect::Manual);
+        init.set_signal(company.signal);
+        let hash = self.body.lend(&self.request, company.hasher, &init)?;
+        Ok((dispatch(&self.request, Some(&init), &self.environment, self.origin.as_deref())?, hash))
+    }
+
+    fn is_as_it_came(&self, company: &Company<'_>) -> bool {
+        let headers = self.request.headers();
+        let is_same = |name: &String| !headers.has(name).unwrap_or(true);
+        let has_changes = !self.changes.set.is_empty() || !self.changes.removed.iter().all(is_same);
+        !has_changes && company.signal.is_none() && matches!(self.body, RequestBody::Untouched)
+    }
+}
+
+/// Sends a request: as it came, or as `init` says.
+fn dispatch(
+    request: &Request,
+    init: Option<&RequestInit>,
+    environment: &JsValue,
+    origin: Option<&str>,
+) -> HostResult<Promise> {
+    let url = request.url();
+    let service = host::member(environment, SERVICE).map(JsCast::unchecked_into::<Service>);
+    let (_, target) = request::line(&url);
+    let url = match origin.filter(|_| service.is_none()) {
+        Some(origin) => format!("{origin}{target}"),
+        None => url.clone(),
+    };
+    // The request stands for all that is not the address: method, header, body, and redirects left alone.
+    let init = init.unwrap_or(request.unchecked_ref());
+    match service {
+        Some(service) => service.fetch(&url, init),
+        None => {
+            let global: WorkerGlobalScope = js_sys::global().unchecked_into();
+            Ok(global.fetch_with_str_and_init(&url, init))
+        }
+    }
 }

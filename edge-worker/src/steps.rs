@@ -39,6 +39,7 @@ impl<'r> Steps<'r> {
                     let decision = self.isolate.local.decide(&local, host::now_us());
                     local.resume(&decision)
                 }
+                Step::LocalClaims(claims) => self.isolate.local_claims.decide(claims),
                 Step::NeedBody(need) => self.need_body(need).await,
                 Step::WaitUntil(wait) => {
                     // The time to wait does not count among the time that the store may take.

@@ -1,5 +1,5 @@
 //! A library for `LD_PRELOAD`: steps the wall clock of a process by the seconds in a file that a test changes at any
-//! time. Other clocks stay as they are.
+//! time, or lets it stand at the microsecond that follows there, where that is not 0. Other clocks stay as they are.
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::ptr::null_mut;
@@ -42,8 +42,14 @@ pub unsafe extern "C" fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_i
     // SAFETY: passes on what the caller has promised of its pointer.
     let status = unsafe { syscall(SYS_CLOCK_GETTIME, clock, time) };
     if status == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) {
+        let [step_seconds, standing_us] = settings().map(|setting| setting.load(Ordering::Relaxed));
         // SAFETY: the kernel has just written there.
-        unsafe { (*time).seconds += step_seconds() };
+        unsafe {
+            match standing_us {
+                0 => (*time).seconds += step_seconds,
+                us => *time = Timespec { seconds: us / 1_000_000, nanoseconds: us % 1_000_000 * 1_000 },
+            }
+        }
     }
     status as c_int
 }
@@ -72,21 +78,22 @@ pub unsafe extern "C" fn time(time: *mut i64) -> i64 {
     now.seconds
 }
 
-/// The number in the file that the environment names. Nothing here allocates: the allocator itself asks for the time.
-fn step_seconds() -> i64 {
-    static NO_STEP: AtomicI64 = AtomicI64::new(0);
-    static STEP: AtomicPtr<AtomicI64> = AtomicPtr::new(null_mut());
-    let mut step = STEP.load(Ordering::Acquire);
-    if step.is_null() {
-        // SAFETY: the strings end with NUL; the file holds eight bytes and stays mapped for good.
-        step = unsafe {
+/// The numbers in the file that the environment names. Nothing here allocates: the allocator itself asks for the time.
+fn settings() -> [&'static AtomicI64; 2] {
+    static NONE: [AtomicI64; 2] = [const { AtomicI64::new(0) }; 2];
+    static SETTINGS: AtomicPtr<[AtomicI64; 2]> = AtomicPtr::new(null_mut());
+    let mut settings = SETTINGS.load(Ordering::Acquire);
+    if settings.is_null() {
+        // SAFETY: the strings end with NUL; the file holds sixteen bytes and stays mapped for good.
+        settings = unsafe {
             match getenv(c"STEP_CLOCK_FILE".as_ptr()) {
-                path if path.is_null() => (&raw const NO_STEP).cast_mut(),
-                path => mmap(null_mut(), 8, PROT_READ, MAP_SHARED, open(path, 0), 0).cast(),
+                path if path.is_null() => (&raw const NONE).cast_mut(),
+                path => mmap(null_mut(), 16, PROT_READ, MAP_SHARED, open(path, 0), 0).cast(),
             }
         };
-        STEP.store(step, Ordering::Release);
+        SETTINGS.store(settings, Ordering::Release);
     }
-    // SAFETY: it points to eight aligned bytes that are never unmapped.
-    unsafe { &*step }.load(Ordering::Relaxed)
+    // SAFETY: it points to sixteen aligned bytes that are never unmapped.
+    let [step_seconds, standing_us] = unsafe { &*settings };
+    [step_seconds, standing_us]
 }

@@ -27,6 +27,7 @@ mod tcp;
 pub mod tools;
 pub mod upstream;
 pub mod workerd;
+pub mod wrangler;
 
 pub use envoy::Envoy;
 pub use envoy_config::EnvoyConfig;

@@ -1,4 +1,5 @@
-//! A wall clock that a test can step for one process alone, by a library that is preloaded; the monotonic clock goes on.
+//! A wall clock that a test can step, or let stand, for one process alone, by a library that is preloaded; the monotonic
+//! clock goes on.
 
 use crate::{EnvoyConfig, paths};
 use anyhow::{Context, Result, ensure};
@@ -36,6 +37,7 @@ impl StepClock {
         let step = File::create(directory.path().join(STEP))?;
         let clock = Self { directory, step };
         clock.set(0);
+        clock.stand_at(0);
         Ok(clock)
     }
 
@@ -43,6 +45,11 @@ impl StepClock {
     pub fn set(&self, seconds: i64) {
         // In place: Envoy has the file mapped.
         self.step.write_all_at(&seconds.to_ne_bytes(), 0).expect("the step can be written");
+    }
+
+    /// Lets the clock stand at this time, in microseconds of Unix time; 0: lets it go on.
+    pub fn stand_at(&self, unix_us: u64) {
+        self.step.write_all_at(&unix_us.to_ne_bytes(), 8).expect("the time can be written");
     }
 
     /// Gives the clock to an Envoy.

@@ -37,12 +37,29 @@ pub fn wrk() -> Result<PathBuf> {
 
 /// workerd, the runtime of the platform that the Worker is for.
 pub fn workerd() -> Result<PathBuf> {
-    worker_package("workerd/bin/workerd")
+    // The program itself: the package `workerd` has a script for it, whose end would not be the program's.
+    let machine = if cfg!(target_arch = "aarch64") { "arm64" } else { "64" };
+    worker_package(&format!("@cloudflare/workerd-linux-{machine}/bin/workerd"))
 }
 
 /// wrangler, the platform's command: it bundles and deploys the Worker. Runs by `node`.
 pub fn wrangler() -> Result<PathBuf> {
     worker_package("wrangler/bin/wrangler.js")
+}
+
+/// The bundler that wrangler uses. Runs by `node`.
+pub fn esbuild() -> Result<PathBuf> {
+    worker_package("esbuild/bin/esbuild")
+}
+
+/// The directory of the packages, for those who look for them there.
+pub fn worker_packages() -> Result<PathBuf> {
+    worker_package("")
+}
+
+/// The compiler of TypeScript, which checks types. Runs by `node`.
+pub fn typescript() -> Result<PathBuf> {
+    worker_package("typescript/bin/tsc")
 }
 
 /// A file of the packages that edge-worker/package-lock.json pins.
@@ -62,7 +79,7 @@ fn worker_package(file: &str) -> Result<PathBuf> {
 }
 
 fn fetch_worker_packages(source: &Path, directory: &Path) -> Result<()> {
-    eprintln!("tools: fetching workerd and wrangler (npm packages, 190 MB) into {}", directory.display());
+    eprintln!("tools: fetching workerd, wrangler and TypeScript (npm packages, 220 MB) into {}", directory.display());
     let npm = on_path("npm")
         .context("the Worker's tools are fetched with npm of Node 20 or newer, which is not on the PATH")?;
     let staging = tempfile::tempdir_in(paths::tools())?;

@@ -26,6 +26,8 @@ pub struct WorkerdConfig {
     origin: Option<SocketAddr>,
     /// The entries of the KV namespace, by a server that speaks its protocol.
     policies: Option<SocketAddr>,
+    /// Whether the script exports the class of the Durable Objects.
+    has_objects: bool,
 }
 
 /// A running workerd; dropped, it is killed and its directory removed.
@@ -69,7 +71,12 @@ impl WorkerdConfig {
     /// The same in another directory, not checked.
     pub fn built_in(directory: PathBuf) -> Self {
         let variables = vec![("LOG_SAMPLE".to_owned(), "1".to_owned())];
-        Self { directory, variables, origin: None, policies: None }
+        Self { directory, variables, origin: None, policies: None, has_objects: true }
+    }
+
+    /// Another Worker: the `worker.js` in that directory, without Durable Objects.
+    pub fn script(directory: PathBuf) -> Self {
+        Self { has_objects: false, ..Self::built_in(directory) }
     }
 
     /// Sets a variable.
@@ -116,7 +123,13 @@ impl WorkerdConfig {
     /// The configuration as workerd reads it. Variables come from its environment, so that no text needs quoting.
     fn render(&self, address: SocketAddr) -> String {
         let mut services = String::new();
-        let mut bindings = String::from("(name = \"STORE_CONNECTION\", durableObjectNamespace = \"StoreConnection\"),");
+        let (mut bindings, objects) = match self.has_objects {
+            true => (
+                String::from("(name = \"STORE_CONNECTION\", durableObjectNamespace = \"StoreConnection\"),"),
+                "(className = \"StoreConnection\", uniqueKey = \"store-connection\")",
+            ),
+            false => (String::new(), ""),
+        };
         for (name, _) in &self.variables {
             let _ = write!(bindings, "(name = \"{name}\", fromEnvironment = \"{name}\"),");
         }
@@ -142,7 +155,7 @@ const worker :Workerd.Worker = (
   modules = [{modules}],
   compatibilityDate = "{COMPATIBILITY_DATE}",
   bindings = [{bindings}],
-  durableObjectNamespaces = [(className = "StoreConnection", uniqueKey = "store-connection")],
+  durableObjectNamespaces = [{objects}],
   durableObjectStorage = (inMemory = void),
 );
 "#

@@ -6,6 +6,7 @@ mod gateways;
 mod routes;
 mod row;
 mod script_time;
+mod worker;
 mod wrk;
 
 use crate::build;
@@ -45,6 +46,8 @@ enum Part {
     Routes,
     /// The time of a decision inside Redis
     Script,
+    /// Requests through the Worker, and the time it takes to start
+    Worker,
 }
 
 /// How long and how often each figure is measured.
@@ -67,7 +70,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     if wanted(Part::Routes) {
         rows.push(routes::measure(effort.rounds)?);
     }
-    if wanted(Part::Script) || wanted(Part::Envoy) || wanted(Part::Claims) {
+    if [Part::Script, Part::Envoy, Part::Claims, Part::Worker].into_iter().any(wanted) {
         let redis = Redis::start()?;
         if wanted(Part::Script) {
             rows.extend(script_time::measure(&redis, effort.rounds)?);
@@ -83,6 +86,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             tools::wrk()?;
             build::filter()?;
             rows.extend(claims::measure(&redis, effort)?);
+        }
+        if wanted(Part::Worker) {
+            tools::wrk()?;
+            crate::worker::worker()?;
+            rows.extend(worker::measure(&redis, effort)?);
         }
     }
     if options.json {

@@ -1,4 +1,5 @@
-//! Builds the Worker: the module, its bindings, and the script that the platform calls, side by side in `target/worker`.
+//! Builds the Worker: the module, its bindings, and the scripts that the platform and other Workers take, side by side in
+//! `target/worker`.
 
 use crate::build::{TARGET, cargo};
 use anyhow::{Context, Result, ensure};
@@ -38,8 +39,11 @@ fn build(out: &Path, arguments: &[&str]) -> Result<()> {
     cargo.args(["build", "--release", "--quiet", "--package", "lockkeeper-worker", "--target", TARGET]);
     ensure!(cargo.args(arguments).status()?.success(), "the Worker does not build");
     bind(&paths::wasm_file(&format!("{MODULE}.wasm")), out)?;
-    let script = paths::workspace().join("edge-worker/js/worker.js");
-    fs::copy(&script, out.join("worker.js")).with_context(|| format!("copying {}", script.display()))?;
+    for file in fs::read_dir(paths::workspace().join("edge-worker/js"))? {
+        let file = file?;
+        fs::copy(file.path(), out.join(file.file_name()))
+            .with_context(|| format!("copying {}", file.path().display()))?;
+    }
     // Tests compare the sources with this file, which is written last.
     Ok(fs::write(out.join("stamp"), [])?)
 }

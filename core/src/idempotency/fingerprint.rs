@@ -4,6 +4,7 @@ use sha2::{Digest, Sha256};
 
 use super::canonical_json::canonical;
 use crate::identity::hex;
+use crate::normalize;
 use crate::policy::{BodyFingerprint, FingerprintRules};
 
 /// Bytes of a SHA-256.
@@ -58,8 +59,8 @@ pub fn headers(rules: &FingerprintRules) -> impl Iterator<Item = &str> {
 }
 
 /// The hash of a head: 64 lower-case hex digits of SHA-256 over a label, then method, host, path, query and each header
-/// with its name. Texts follow their length in 8 bytes, least first; a header's value follows a byte, 1, and a 0 stands
-/// for a missing one.
+/// with its name. Texts follow their length in 8 bytes, least first; a header's value, without blanks behind its commas,
+/// follows a byte, 1, and a 0 stands for a missing one.
 pub fn head(rules: &FingerprintRules, head: &Head<'_>) -> String {
     let mut hasher = Sha256::new_with_prefix(HEAD);
     for text in [head.method, head.host, head.path, head.query] {
@@ -69,7 +70,7 @@ pub fn head(rules: &FingerprintRules, head: &Head<'_>) -> String {
     for (name, value) in headers(rules).zip(values) {
         push_sized(&mut hasher, name.as_bytes());
         hasher.update([u8::from(value.is_some())]);
-        value.into_iter().for_each(|value| push_sized(&mut hasher, value));
+        value.into_iter().for_each(|value| push_sized(&mut hasher, &normalize::joined(value)));
     }
     hex(hasher.finalize().iter())
 }

@@ -18,6 +18,9 @@ pub struct PipeConfig {
     pub stuck_after_us: u64,
     /// The first and the longest pause between attempts to connect, in microseconds.
     pub reconnect_pause_us: (u64, u64),
+    /// Whether a call waits for the next attempt to connect when that comes before its deadline, instead of failing at
+    /// once.
+    pub waits_to_reconnect: bool,
     /// The key that probes write.
     pub probe_key: String,
     /// The breaker's settings.

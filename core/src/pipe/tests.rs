@@ -23,6 +23,7 @@ fn config() -> PipeConfig {
         probe_deadline_us: DEADLINE_US,
         stuck_after_us: 500_000,
         reconnect_pause_us: (25_000, 500_000),
+        waits_to_reconnect: false,
         probe_key: PROBE_KEY.into(),
         // Here each failed call counts, so that few make a case.
         breaker: BreakerConfig { failure_spacing_us: 0, ..BreakerConfig::default() },

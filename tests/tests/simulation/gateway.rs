@@ -58,6 +58,7 @@ impl Gateway {
             probe_deadline_us: DEADLINE_US,
             stuck_after_us: 500_000,
             reconnect_pause_us: (25_000, 500_000),
+            waits_to_reconnect: false,
             probe_key: "sim:probe".into(),
             breaker: BreakerConfig::default(),
         };

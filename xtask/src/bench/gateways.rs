@@ -140,7 +140,7 @@ pub fn policy() -> Value {
 }
 
 /// How many scripts Redis has run.
-fn script_calls(redis: SocketAddr) -> Result<f64> {
+pub fn script_calls(redis: SocketAddr) -> Result<f64> {
     let mut connection = redis::Client::open(format!("redis://{redis}/"))?.get_connection()?;
     let info: String = redis::cmd("INFO").arg("commandstats").query(&mut connection)?;
     let calls = info

@@ -42,6 +42,11 @@ pub const ROUTES: Budget = Budget::at_most(2.0, 1.3);
 /// The Redis time of a decision, in times of a script of `INCR` and `PEXPIRE`.
 pub const SCRIPT: Budget = Budget::at_most(5.0, 2.5);
 
+/// Requests each second of our Worker ÷ those of another way to limit.
+pub const AHEAD: Budget = Budget::at_least(1.0, 1.25);
+/// The time that workerd takes longer to start with our Worker, in ms.
+pub const WORKER_START: Budget = Budget::at_most(50.0, 25.0);
+
 impl Budget {
     /// Lower is better.
     pub const fn at_most(floor: f64, aim: f64) -> Self {
@@ -99,7 +104,8 @@ impl Row {
         let value = (self.value * 1000.0).round() / 1000.0;
         let mut row =
             json!({ "name": self.name, "floor": self.budget.floor, "aim": self.budget.aim, "ok": self.is_ok() });
-        row[if self.name.ends_with("_kib") { "kib" } else { "ratio" }] = json!(value);
+        let unit = ["kib", "ms"].into_iter().find(|unit| self.name.ends_with(&format!("_{unit}")));
+        row[unit.unwrap_or("ratio")] = json!(value);
         if let Some(connections) = self.connections {
             row["connections"] = json!(connections);
         }

@@ -33,6 +33,21 @@ fn calls_that_waited_for_a_connection_that_fails_were_not_sent() {
 }
 
 #[test]
+fn where_the_host_wants_it_calls_wait_for_an_attempt_that_comes_in_time() {
+    let mut client = Client::closed();
+    client.pipe.config.waits_to_reconnect = true;
+    client.close();
+    assert!(client.submit(1), "25 ms of pause are less than the deadline");
+    assert_eq!(client.pipe.maintain(client.now_us), Connect::No, "the pause is kept");
+    client.wait_us(25_000);
+    assert_eq!(client.pipe.maintain(client.now_us), Connect::Open);
+    client.pipe.opened();
+    assert_eq!(client.sent(Moment::Flush).len(), 1);
+    client.close();
+    assert!(!client.submit(2), "50 ms of pause are not");
+}
+
+#[test]
 fn a_close_leaves_sent_calls_unknown_and_queued_ones_not_sent() {
     let mut client = Client::open();
     let first = client.call(1);

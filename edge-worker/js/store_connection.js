@@ -1,0 +1,18 @@
+// Holds the connection to the store that the transport "durable_object" shares among isolates.
+import { DurableObject } from "cloudflare:workers";
+import { Connection } from "./lockkeeper_worker.js";
+import { liveInstance } from "./module.js";
+
+export class StoreConnection extends DurableObject {
+  #connection;
+  #instance;
+
+  ask(tag, command, waitMs) {
+    const instance = liveInstance();
+    if (this.#instance !== instance) {
+      this.#connection = new Connection(this.env);
+      this.#instance = instance;
+    }
+    return this.#connection.ask(tag, command, waitMs);
+  }
+}
