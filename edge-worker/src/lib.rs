@@ -1,6 +1,6 @@
 //! Lockkeeper as a Cloudflare Worker: a thin driver of `lockkeeper-core`. `js/worker.js` is what the platform calls; it
-//! asks [`decide`](decide::decide) and, inside a Durable Object, [`Connection`](connection::Connection). Other Workers
-//! import `js/lockkeeper.js`, which holds a [`Limiter`](limiter::Limiter).
+//! asks `decide` and, inside a Durable Object, `Connection`. Other Workers
+//! import `js/lockkeeper.js`, which holds a `Limiter`.
 
 mod answer;
 mod body;

@@ -30,7 +30,7 @@ fn unclaimed() -> Request {
 #[test]
 fn a_claimed_request_is_not_run_again_by_the_proxy() {
     for act in [Act::Close, Act::Send(origin::response(503, "{}")), Act::Send(origin::response(409, "{}"))] {
-        let world = World::start_with(origin::acts(&[act.clone()]));
+        let world = World::start_with(origin::acts(std::slice::from_ref(&act)));
         let envoy = envoy_that_retries(&world, &retries());
         let status = pay(&envoy, "k").status;
         assert!([409, 503].contains(&status), "{status}");
