@@ -106,7 +106,7 @@ mod tests {
         let [charge] = local.charges()[..] else { panic!("one charge") };
         assert!(charge.limit_id.contains(".idempotency.hold_limit:"), "{}", charge.limit_id);
         // Each instance has all of it, whatever its share of the other limits.
-        assert_eq!(charge.charge.algorithm.allowance(), 100);
+        assert_eq!(charge.charge.algorithm.allowance(), 1_000);
         let Step::NeedBody(need) = local.resume(&said(true, false)) else { panic!("no body is asked for") };
         assert!(matches!(need.resume(Collected::Whole(b"{}")), Step::Call(_)));
     }
