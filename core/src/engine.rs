@@ -165,7 +165,7 @@ impl Engine {
     /// An engine for a loaded policy file.
     pub fn new(policies: PolicySet) -> Engine {
         let mut reserved_headers: Vec<String> = Vec::new();
-        for name in policies.policies.iter().flat_map(Policy::reserved_headers) {
+        for name in policies.policies.iter().flat_map(Policy::reserved_headers).flat_map(|name| spellings(&name)) {
             if !reserved_headers.contains(&name) {
                 reserved_headers.push(name);
             }
@@ -312,6 +312,15 @@ impl Engine {
     }
 }
 
+/// A header's name with each of its hyphens or an underscore in its place: servers that pass headers as variables (CGI,
+/// WSGI, FastCGI) take all of them for one.
+fn spellings(name: &str) -> Vec<String> {
+    name.split('-').fold(Vec::new(), |begun: Vec<String>, word| match begun.is_empty() {
+        true => vec![word.to_owned()],
+        false => begun.iter().flat_map(|begun| [format!("{begun}-{word}"), format!("{begun}_{word}")]).collect(),
+    })
+}
+
 /// How the limit counts the request: not at all, or under which key and at what cost; or the answer when it cannot.
 fn count(position: usize, limit: &Limit, values: &Values<'_>) -> Result<Option<Counted>, Action> {
     let store_key = match (values.store_key(limit), &limit.on_missing_key) {
@@ -343,4 +352,16 @@ fn blocked(policy: Option<usize>, enforce: bool) -> Step {
 
 fn rejected(report: Report, answer: Action) -> Step {
     Step::Decide(Decision::new(answer, report))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::spellings;
+
+    #[test]
+    fn a_name_is_known_by_every_spelling_that_a_server_may_take_for_it() {
+        assert_eq!(spellings("fence"), ["fence"]);
+        assert_eq!(spellings("fencing-token"), ["fencing-token", "fencing_token"]);
+        assert_eq!(spellings("x-a-b"), ["x-a-b", "x-a_b", "x_a-b", "x_a_b"]);
+    }
 }

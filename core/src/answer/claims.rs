@@ -58,6 +58,9 @@ pub fn of_kept(rules: &Idempotency, kept: &Kept, accept_encoding: Option<&[u8]>)
     let (status, headers) = match kept {
         Kept::Sealed { status, headers, .. } | Kept::Done { status, headers, .. } => (*status, headers),
     };
+    if !(200..=599).contains(&status) {
+        return None;
+    }
     let sealed = Sealed { status, headers: stored::decode_headers(headers)? };
     let replayed = match kept {
         Kept::Sealed { .. } => None,

@@ -89,7 +89,7 @@ fn prt_06_only_the_gateway_tells_the_upstream_fence_and_attempt() {
     let stage = Stage::start(json!({}));
     let forged = |request: Request| {
         let request = request.header("fencing-token", "9999999999999999").header("idempotency-attempt", "7");
-        stage.send(&request)
+        stage.send(&request.header("fencing_token", "9999999999999999").header("idempotency_attempt", "7"))
     };
     forged(payment("k", "{}"));
     forged(Request::get("/payments").header("authorization", "Bearer a"));
@@ -98,6 +98,10 @@ fn prt_06_only_the_gateway_tells_the_upstream_fence_and_attempt() {
     let fence = seen[0].header("fencing-token").expect("a fence");
     assert!(fence.len() == 16 && fence != "9999999999999999", "{fence}");
     assert_eq!((seen[1].header("fencing-token"), seen[1].header("idempotency-attempt")), (None, None));
+    for seen in seen {
+        let names = (seen.header("fencing_token"), seen.header("idempotency_attempt"));
+        assert_eq!(names, (None, None), "servers that know no hyphens in names take these for the gateway's");
+    }
 }
 
 #[test]

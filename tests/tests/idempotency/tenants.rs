@@ -130,8 +130,14 @@ fn b_11_a_record_that_is_none_is_never_taken_for_absent() {
     let mut redis = stage.redis.connection();
     let names: Vec<String> = redis::cmd("KEYS").arg("*:r").query(&mut redis).expect("Redis answers");
     let [record] = &names[..] else { panic!("one record: {names:?}") };
-    let spoil: [&[&str]; 4] =
-        [&["HSET", record, "v", "99"], &["HDEL", record, "s"], &["DEL", record], &["SET", record, "foreign"]];
+    let spoil: [&[&str]; 6] = [
+        &["HSET", record, "c", "100"],
+        &["HSET", record, "c", "999"],
+        &["HSET", record, "v", "99"],
+        &["HDEL", record, "s"],
+        &["DEL", record],
+        &["SET", record, "foreign"],
+    ];
     for command in spoil {
         let mut call = redis::cmd(command[0]);
         call.arg(&command[1..]).exec(&mut redis).expect("Redis answers");
