@@ -1,6 +1,6 @@
 //! `lockkeeper inspect` and `lockkeeper unlock` against a real Redis that holds claims by the real scripts.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod support;
 

@@ -1,5 +1,6 @@
 //! A child process that cannot outlive its owner, whatever ends the owner.
 
+use crate::poll;
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -8,6 +9,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{LazyLock, Mutex, mpsc};
 use std::time::Duration;
 
+/// How long a process may take to stand still.
+const STOP_DEADLINE: Duration = Duration::from_secs(2);
 /// How much of a log an error shows.
 const TAIL_LINES: usize = 30;
 
@@ -53,7 +56,7 @@ impl Process {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Sends it a signal.
+    /// Sends it a signal. After [`Signal::Stop`] all its threads stand still.
     pub fn signal(&self, signal: Signal) {
         let number = match signal {
             Signal::Continue => libc::SIGCONT,
@@ -64,6 +67,19 @@ impl Process {
         let pid = libc::pid_t::try_from(self.pid()).expect("a pid fits pid_t");
         // SAFETY: a plain system call; the pid is our child's, not yet waited for, so it names no other process.
         unsafe { libc::kill(pid, number) };
+        if let Signal::Stop = signal {
+            let _ = poll::until("all threads stand still", STOP_DEADLINE, || self.stands_still().then_some(()));
+        }
+    }
+
+    /// A signal is taken up by one thread after the other: until then some go on.
+    fn stands_still(&self) -> bool {
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", self.pid())) else { return true };
+        let is_stopped = |thread: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with(['T', 't']) || rest.is_empty())
+        };
+        threads.flatten().all(is_stopped)
     }
 
     /// Kills it and waits for its end.

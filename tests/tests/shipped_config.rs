@@ -25,8 +25,9 @@ fn the_core_loads_the_shipped_plugin_configuration() {
     let loaded = PluginConfig::from_json(shipped_plugin_configuration().to_string().as_bytes());
     let loaded = loaded.unwrap_or_else(|errors| panic!("{errors}"));
     let names: Vec<_> = loaded.policies.policies.iter().map(|policy| policy.name.as_str()).collect();
-    assert_eq!(names, ["api", "login"]);
-    assert_eq!(loaded.host, HostConfig::default(), "what the shipped config spells out is the default");
+    assert_eq!(names, ["api", "login", "payments"]);
+    let default = HostConfig { reads_bodies: true, ..HostConfig::default() };
+    assert_eq!(loaded.host, default, "what the shipped config spells out is the default, but for keys' bodies");
 }
 
 #[test]

@@ -166,6 +166,9 @@ fn completion(owner: Owner, grants: &Grants, random: &mut Random) -> Command {
     }
 }
 
+/// The fields of a record.
+const FIELDS: [&str; 16] = ["v", "s", "o", "f", "d", "l", "p", "q", "pv", "n", "t", "c", "h", "b", "e", "x"];
+
 /// Somebody else changes what is stored, or it gets lost.
 fn tamper(world: &mut World, random: &mut Random) {
     let ask = random.pick(&[key as fn() -> Ask, lock])();
@@ -175,9 +178,7 @@ fn tamper(world: &mut World, random: &mut Random) {
     let foreign = [
         ("v", "2"),
         ("v", ""),
-        ("s", "D"),
-        ("s", "S"),
-        ("s", "R"),
+        ("s", random.pick(&["D", "S", "R"])),
         ("o", "me"),
         ("o", "gg"),
         ("f", "-1"),
@@ -191,7 +192,6 @@ fn tamper(world: &mut World, random: &mut Random) {
         ("t", "x"),
         ("f", "18446744073709551616"),
     ];
-    let fields = ["v", "s", "o", "f", "d", "l", "p", "q", "pv", "n", "t", "c", "h", "b", "e", "x"];
     let odd_owner = format!("{}g", "a".repeat(31));
     let commands: Vec<Vec<&str>> = match random.between(0, 18) {
         0 => vec![vec!["DEL", record]],
@@ -202,7 +202,7 @@ fn tamper(world: &mut World, random: &mut Random) {
         5 => vec![vec!["DEL", fence], vec!["RPUSH", fence, "x"]],
         6 => vec![vec!["SET", fence, random.pick(&["", "x", "7", "1:2:3", "-1:1", "9007199254740992:1"])]],
         7 => vec![vec!["SET", fence, &remembered]],
-        8 => vec![vec!["HDEL", record, random.pick(&fields)]],
+        8 => vec![vec!["HDEL", record, random.pick(&FIELDS)]],
         9 => vec![vec!["DEL", SLOTS], vec!["SET", SLOTS, "x"]],
         10 => vec![vec!["HSET", record, "o", random.pick(&["ab", &odd_owner])]],
         11 => vec![vec!["HSET", record, "s", "D", "c", "201", "h", "", "b", "", "e", "", "x", ""]],
