@@ -1,47 +1,58 @@
 //! An upstream that misbehaves on order: it reads HTTP/1 requests, remembers each, and answers by a script that tests can change at
 //! any time. What it was asked to do goes on when the caller has gone away, as in any real service.
 
-use crate::tcp::{Connections, TcpServer};
+use crate::tcp::TcpServer;
 use anyhow::Result;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-/// What the upstream does about one request, in order; then it waits for the next one.
+/// A part of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Act {
-    /// Closes the connection.
+pub enum Piece {
+    /// Bytes as they are.
+    Bytes(Vec<u8>),
+    /// Nothing for a while: the upstream works.
+    Pause(Duration),
+    /// The connection ends, in order.
     Close,
-    /// Sends bytes.
-    Send(Vec<u8>),
-    /// Works for so long.
-    Wait(Duration),
 }
 
-/// A request as it arrived.
+/// A request that has come as a whole.
 #[derive(Clone, Debug)]
-pub struct Arrived {
+pub struct Seen {
     /// Its running number over all connections, from 0.
     pub number: usize,
-    /// When it was there whole.
+    /// When it was there.
     pub at: Instant,
-    /// Request line and header fields, in lower case.
+    /// Request line and header lines, names in lower case.
     pub head: String,
-    /// The content as it was sent.
+    /// The content.
     pub body: Vec<u8>,
 }
 
-impl Arrived {
-    /// The first value of a header field.
+impl Piece {
+    /// Bytes.
+    pub fn bytes(bytes: impl Into<Vec<u8>>) -> Piece {
+        Piece::Bytes(bytes.into())
+    }
+}
+
+impl Seen {
+    /// The first value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
-        let lines = self.head.lines().filter_map(|line| line.split_once(':'));
-        lines.into_iter().find(|(known, _)| *known == name).map(|(_, value)| value.trim())
+        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+
+    /// The path, with the query.
+    pub fn path(&self) -> &str {
+        self.head.split(' ').nth(1).unwrap_or_default()
     }
 }
 
 /// What to do about each request.
-pub type Behaviour = Arc<dyn Fn(&Arrived) -> Vec<Act> + Send + Sync>;
+pub type Behaviour = Arc<dyn Fn(&Seen) -> Vec<Piece> + Send + Sync>;
 
 /// A running upstream; dropped, it closes all connections.
 pub struct Origin {
@@ -51,12 +62,13 @@ pub struct Origin {
 
 struct Shared {
     behaviour: RwLock<Behaviour>,
-    seen: Mutex<Seen>,
+    state: Mutex<State>,
 }
 
 #[derive(Default)]
-struct Seen {
-    arrived: Vec<Arrived>,
+struct State {
+    begun: usize,
+    seen: Vec<Seen>,
     at_work: usize,
     most_at_work: usize,
 }
@@ -64,9 +76,12 @@ struct Seen {
 impl Origin {
     /// Starts one on a free loopback port.
     pub fn start(behaviour: Behaviour) -> Result<Self> {
-        let shared = Arc::new(Shared { behaviour: RwLock::new(behaviour), seen: Mutex::default() });
+        let shared = Arc::new(Shared { behaviour: RwLock::new(behaviour), state: Mutex::default() });
         let serving = Arc::clone(&shared);
-        let server = TcpServer::start(move |stream, _: &Connections| serve(stream, &serving))?;
+        let server = TcpServer::start(move |stream, _| {
+            // It ends with the connection, whichever side closes that.
+            let _ = serve(stream, &serving);
+        })?;
         Ok(Self { server, shared })
     }
 
@@ -80,24 +95,29 @@ impl Origin {
         *self.shared.behaviour.write().expect("no holder panics") = behaviour;
     }
 
-    /// How many requests arrived whole.
-    pub fn count(&self) -> usize {
-        self.shared.seen.lock().expect("no holder panics").arrived.len()
+    /// How many requests have begun to arrive: their heads have.
+    pub fn begun(&self) -> usize {
+        self.shared.locked(|state| state.begun)
     }
 
-    /// All requests that arrived whole, in order.
-    pub fn arrived(&self) -> Vec<Arrived> {
-        self.shared.seen.lock().expect("no holder panics").arrived.clone()
+    /// How many requests have arrived as a whole.
+    pub fn count(&self) -> usize {
+        self.shared.locked(|state| state.seen.len())
+    }
+
+    /// The requests that have arrived as a whole, in order.
+    pub fn seen(&self) -> Vec<Seen> {
+        self.shared.locked(|state| state.seen.clone())
     }
 
     /// The most requests that it ever worked on at the same time.
     pub fn most_at_work(&self) -> usize {
-        self.shared.seen.lock().expect("no holder panics").most_at_work
+        self.shared.locked(|state| state.most_at_work)
     }
 
     /// Whether it works on a request now.
     pub fn is_at_work(&self) -> bool {
-        self.shared.seen.lock().expect("no holder panics").at_work > 0
+        self.shared.locked(|state| state.at_work > 0)
     }
 }
 
@@ -108,15 +128,15 @@ pub fn numbered() -> Behaviour {
 
 /// The same after some work.
 pub fn numbered_after(work: Duration) -> Behaviour {
-    Arc::new(move |arrived| {
-        vec![Act::Wait(work), Act::Send(response(200, &format!("{{\"run\":{}}}\n", arrived.number)))]
+    Arc::new(move |seen| {
+        vec![Piece::Pause(work), Piece::Bytes(response(200, &format!("{{\"run\":{}}}\n", seen.number)))]
     })
 }
 
 /// Does the same whatever the request.
-pub fn acts(acts: &[Act]) -> Behaviour {
-    let acts = acts.to_vec();
-    Arc::new(move |_| acts.clone())
+pub fn always(pieces: &[Piece]) -> Behaviour {
+    let pieces = pieces.to_vec();
+    Arc::new(move |_| pieces.clone())
 }
 
 /// A whole response.
@@ -126,66 +146,96 @@ pub fn response(status: u16, body: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-fn serve(stream: &TcpStream, shared: &Shared) {
-    let (mut reader, mut received, mut buffer) = (stream, Vec::new(), [0; 16 * 1024]);
+fn serve(stream: &TcpStream, shared: &Shared) -> Result<()> {
+    let mut reader = BufReader::new(stream);
     loop {
-        while let Some((head, body)) = take_request(&mut received) {
-            let arrived = shared.begin(head, body);
-            let acts = shared.behaviour.read().expect("no holder panics").clone()(&arrived);
-            let goes_on = acts.into_iter().try_for_each(|act| perform(act, stream)).is_ok();
-            shared.seen.lock().expect("no holder panics").at_work -= 1;
-            if !goes_on {
-                return;
-            }
+        let head = read_lines(&mut reader)?;
+        if head.is_empty() {
+            return Ok(());
         }
-        match reader.read(&mut buffer) {
-            Ok(count @ 1..) => received.extend_from_slice(&buffer[..count]),
-            _ => return,
-        }
+        shared.locked(|state| state.begun += 1);
+        let body = read_body(&mut reader, &head)?;
+        let pieces = shared.begin(head, body);
+        let sent = pieces.into_iter().try_for_each(|piece| send(piece, stream));
+        shared.locked(|state| state.at_work -= 1);
+        sent?;
     }
 }
 
 impl Shared {
-    fn begin(&self, head: String, body: Vec<u8>) -> Arrived {
-        let mut seen = self.seen.lock().expect("no holder panics");
-        let arrived = Arrived { number: seen.arrived.len(), at: Instant::now(), head, body };
-        seen.arrived.push(arrived.clone());
-        seen.at_work += 1;
-        seen.most_at_work = seen.most_at_work.max(seen.at_work);
-        arrived
+    fn locked<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
+        act(&mut self.state.lock().expect("no holder panics"))
+    }
+
+    /// Takes up the work on a request: what it is answered.
+    fn begin(&self, head: String, body: Vec<u8>) -> Vec<Piece> {
+        let seen = self.locked(|state| {
+            state.seen.push(Seen { number: state.seen.len(), at: Instant::now(), head, body });
+            state.at_work += 1;
+            state.most_at_work = state.most_at_work.max(state.at_work);
+            state.seen[state.seen.len() - 1].clone()
+        });
+        let behaviour = self.behaviour.read().expect("no holder panics").clone();
+        behaviour(&seen)
     }
 }
 
-fn perform(act: Act, mut stream: &TcpStream) -> std::io::Result<()> {
-    match act {
-        Act::Close => Err(std::io::ErrorKind::ConnectionAborted.into()),
-        Act::Send(bytes) => stream.write_all(&bytes),
-        Act::Wait(time) => {
+fn send(piece: Piece, mut stream: &TcpStream) -> std::io::Result<()> {
+    match piece {
+        Piece::Close => Err(std::io::ErrorKind::ConnectionAborted.into()),
+        Piece::Bytes(bytes) => stream.write_all(&bytes),
+        Piece::Pause(time) => {
             std::thread::sleep(time);
             Ok(())
         }
     }
 }
 
-/// Takes a whole request off the front, if there is one: its head, and its content as it was sent.
-fn take_request(received: &mut Vec<u8>) -> Option<(String, Vec<u8>)> {
-    let head_end = find(received, b"\r\n\r\n")? + 4;
-    let head = String::from_utf8_lossy(&received[..head_end]).to_ascii_lowercase();
-    let field = |name: &str| head.lines().find_map(|line| line.strip_prefix(name).map(str::trim));
-    let end = match (field("content-length:"), field("transfer-encoding:")) {
-        (Some(length), _) => head_end + length.parse::<usize>().expect("a length is a number"),
-        (None, Some(_)) => head_end + find(&received[head_end..], b"0\r\n\r\n")? + 5,
-        (None, None) => head_end,
-    };
-    (received.len() >= end).then(|| {
-        let body = received[head_end..end].to_vec();
-        received.drain(..end);
-        (head, body)
-    })
+/// Lines up to an empty one, without it; nothing at the end of the connection. Names become lower case.
+fn read_lines(reader: &mut impl BufRead) -> Result<String> {
+    let mut lines = String::new();
+    loop {
+        let mut line = Vec::new();
+        reader.read_until(b'\n', &mut line)?;
+        let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+        if line.is_empty() {
+            return Ok(lines);
+        }
+        let line = match line.split_once(": ") {
+            Some((name, value)) => format!("{}: {value}", name.to_ascii_lowercase()),
+            None => line,
+        };
+        lines += &(line + "\n");
+    }
 }
 
-fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    bytes.windows(wanted.len()).position(|window| window == wanted)
+fn read_body(reader: &mut impl BufRead, head: &str) -> Result<Vec<u8>> {
+    let value = |name: &str| head.lines().find_map(|line| line.strip_prefix(name));
+    if value("transfer-encoding: ").is_some_and(|coding| coding.contains("chunked")) {
+        return read_chunks(reader);
+    }
+    let length = value("content-length: ").map_or(Ok(0), str::parse)?;
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    Ok(body)
+}
+
+fn read_chunks(reader: &mut impl BufRead) -> Result<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let mut size = String::new();
+        reader.read_line(&mut size)?;
+        let size = usize::from_str_radix(size.trim(), 16)?;
+        if size == 0 {
+            // Trailers, if any, and the empty line.
+            read_lines(reader)?;
+            return Ok(body);
+        }
+        let start = body.len();
+        body.resize(start + size, 0);
+        reader.read_exact(&mut body[start..])?;
+        read_lines(reader)?;
+    }
 }
 
 #[cfg(test)]
@@ -197,19 +247,19 @@ mod tests {
     fn it_remembers_requests_and_answers_each_by_its_number() {
         let origin = Origin::start(numbered()).expect("a loopback port is free");
         let client = Client::new(origin.address());
-        let post = Request::new("POST", "/a").header("x-name", "value").body("content");
+        let post = Request::new("POST", "/a").header("x-name", "Value").body("content");
         for number in 0..2 {
             let response = client.send(&post).expect("an answer");
             assert_eq!((response.status, response.body), (200, format!("{{\"run\":{number}}}\n")));
         }
-        let arrived = origin.arrived();
-        assert_eq!((arrived.len(), arrived[1].header("x-name")), (2, Some("value")));
-        assert_eq!((arrived[1].body.as_slice(), origin.most_at_work()), (&b"content"[..], 1));
+        let seen = origin.seen();
+        assert_eq!((seen.len(), seen[1].path(), seen[1].header("x-name")), (2, "/a", Some("Value")));
+        assert_eq!((seen[1].body.as_slice(), origin.most_at_work()), (&b"content"[..], 1));
     }
 
     #[test]
     fn it_closes_in_the_middle_of_an_answer() {
-        let origin = Origin::start(acts(&[Act::Send(b"HTTP/1.1 200 x\r\n".to_vec()), Act::Close]));
+        let origin = Origin::start(always(&[Piece::bytes("HTTP/1.1 200 x\r\n"), Piece::Close]));
         let origin = origin.expect("a loopback port is free");
         assert!(Client::new(origin.address()).send(&Request::get("/")).is_err());
         assert_eq!(origin.count(), 1);

@@ -5,7 +5,7 @@ use crate::world::{World, await_counted, counted, pay, payment, told};
 use lockkeeper_core::script::{COMPLETE, RELEASE};
 use lockkeeper_tests::Envoy;
 use lockkeeper_tests::faulty_store::{Fault, FaultyStore};
-use lockkeeper_tests::origin::{self, Act};
+use lockkeeper_tests::origin::{self, Piece};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -110,7 +110,7 @@ fn respond_at_once_does_not_wait_for_the_store() {
 #[test]
 fn a_release_that_fails_is_repeated_until_it_is_done() {
     let (world, store, envoy) = start(json!({ "lease": "30s" }));
-    world.origin.behave(Arc::new(|_| vec![Act::Send(origin::response(409, "{}"))]));
+    world.origin.behave(Arc::new(|_| vec![Piece::Bytes(origin::response(409, "{}"))]));
     store.fail(RELEASE, Fault::Refused("BUSY Redis is busy running a script.".to_owned()));
     assert_eq!(told(&pay(&envoy, "k")), "409");
     assert_eq!(told(&pay(&envoy, "k")), "409 idempotency-in-progress");

@@ -2,7 +2,7 @@
 //! unknown when it may have. The rows are what Envoy reports in each of these cases, each a route of one Envoy.
 
 use crate::world::{LEASE, World, payment, payment_bytes, told};
-use lockkeeper_tests::origin::{self, Act, Arrived};
+use lockkeeper_tests::origin::{self, Piece, Seen};
 use lockkeeper_tests::raw::RawConnection;
 use lockkeeper_tests::{Envoy, poll, ports};
 use serde_json::{Value, json};
@@ -133,21 +133,21 @@ fn idm_03_what_never_reached_the_upstream_gives_its_claim_back() {
 }
 
 /// The upstream of the rows that are unknown, by path.
-fn misbehave(arrived: &Arrived) -> Vec<Act> {
-    let late = |more: Act| vec![Act::Wait(Duration::from_millis(600)), more];
+fn misbehave(seen: &Seen) -> Vec<Piece> {
+    let late = |more: Piece| vec![Piece::Pause(Duration::from_millis(600)), more];
     let whole = origin::response(200, "{}");
-    let pause = Act::Wait(Duration::from_millis(50));
+    let pause = Piece::Pause(Duration::from_millis(50));
     let chunks = b"HTTP/1.1 200 x\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n".to_vec();
-    match arrived.head.split(' ').nth(1).unwrap_or_default() {
-        "/closes" => vec![Act::Close],
-        "/garbage" => vec![Act::Send(b"this is no HTTP at all\r\n\r\n".to_vec()), Act::Close],
-        "/cut-head" => vec![Act::Send(whole[..20].to_vec()), pause, Act::Close],
-        "/cut-body" => vec![Act::Send(whole[..whole.len() - 1].to_vec()), pause, Act::Close],
-        "/cut-chunks" => vec![Act::Send(chunks), pause, Act::Close],
-        "/500" => vec![Act::Send(origin::response(500, "{}"))],
-        "/503" => vec![Act::Send(origin::response(503, "{}"))],
-        "/slow-body" => vec![Act::Send(chunks), Act::Wait(Duration::from_millis(600)), Act::Close],
-        _ => late(Act::Send(whole)),
+    match seen.path() {
+        "/closes" => vec![Piece::Close],
+        "/garbage" => vec![Piece::Bytes(b"this is no HTTP at all\r\n\r\n".to_vec()), Piece::Close],
+        "/cut-head" => vec![Piece::Bytes(whole[..20].to_vec()), pause, Piece::Close],
+        "/cut-body" => vec![Piece::Bytes(whole[..whole.len() - 1].to_vec()), pause, Piece::Close],
+        "/cut-chunks" => vec![Piece::Bytes(chunks), pause, Piece::Close],
+        "/500" => vec![Piece::Bytes(origin::response(500, "{}"))],
+        "/503" => vec![Piece::Bytes(origin::response(503, "{}"))],
+        "/slow-body" => vec![Piece::Bytes(chunks), Piece::Pause(Duration::from_millis(600)), Piece::Close],
+        _ => late(Piece::Bytes(whole)),
     }
 }
 
@@ -192,8 +192,7 @@ fn idm_03_what_may_have_reached_the_upstream_is_unknown_and_does_not_run_again()
         let answer = envoy.client().send(&payment("k").path(path)).expect("an answer");
         assert_eq!(told(&answer), "409 idempotency-outcome-unknown", "{path}: {answer:?}");
     }
-    let mut paths: Vec<_> =
-        world.origin.arrived().iter().map(|run| run.head.lines().next().map(str::to_owned)).collect();
+    let mut paths: Vec<_> = world.origin.seen().iter().map(|run| run.head.lines().next().map(str::to_owned)).collect();
     paths.sort_unstable();
     paths.dedup();
     assert_eq!((world.origin.count(), paths.len()), (rows.len(), rows.len()), "one run of each: {paths:?}");
@@ -201,9 +200,9 @@ fn idm_03_what_may_have_reached_the_upstream_is_unknown_and_does_not_run_again()
 
 #[test]
 fn idm_03_answers_that_promise_that_nothing_was_done_give_the_claim_back() {
-    let world = World::start_with(Arc::new(|arrived| {
-        let status = arrived.header("x-status").and_then(|status| status.parse().ok()).unwrap_or(200);
-        vec![Act::Send(origin::response(status, "{}"))]
+    let world = World::start_with(Arc::new(|seen| {
+        let status = seen.header("x-status").and_then(|status| status.parse().ok()).unwrap_or(200);
+        vec![Piece::Bytes(origin::response(status, "{}"))]
     }));
     let lax = world.envoy(json!({ "on_unknown": "retry_after_lease" }));
     let statuses = ["401", "403", "409", "421", "423", "425", "429", "500", "503"];
@@ -214,7 +213,7 @@ fn idm_03_answers_that_promise_that_nothing_was_done_give_the_claim_back() {
             assert_eq!(answer.status.to_string(), status, "{answer:?}");
             assert_eq!(answer.header("idempotent-replayed"), None);
             world.await_state(None);
-            let run = world.origin.arrived().pop().expect("it ran");
+            let run = world.origin.seen().pop().expect("it ran");
             assert_eq!(run.header("idempotency-attempt"), Some(format!("{attempt}").as_str()), "{status}");
         }
     }

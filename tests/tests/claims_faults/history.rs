@@ -24,7 +24,7 @@ fn while_at_work<R>(origin: &Origin, envoy: &Envoy, act: impl FnOnce() -> R) -> 
 }
 
 fn fences(origin: &Origin) -> Vec<String> {
-    origin.arrived().iter().filter_map(|run| run.header("fencing-token").map(str::to_owned)).collect()
+    origin.seen().iter().filter_map(|run| run.header("fencing-token").map(str::to_owned)).collect()
 }
 
 /// Pays through another gateway as soon as that reaches the store.
@@ -102,7 +102,8 @@ fn sto_09_a_failover_that_loses_the_claim_is_noticed_and_fences_rise() {
 fn a_fence_rises_over_a_lost_fence_key_and_a_step_of_the_stores_clock() {
     let clock = StepClock::build().expect("the clock is built");
     let redis = Redis::start_in(&[], &clock.environment()).expect("Redis starts");
-    let origin = Origin::start(origin::acts(&[origin::Act::Send(origin::response(409, "{}"))])).expect("a free port");
+    let origin =
+        Origin::start(origin::always(&[origin::Piece::Bytes(origin::response(409, "{}"))])).expect("a free port");
     let envoy =
         Envoy::start(&config(json!({})).redis(redis.address()).upstream(origin.address())).expect("Envoy starts");
     let run = || {

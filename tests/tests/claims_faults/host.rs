@@ -3,7 +3,7 @@
 use crate::world::{DEADLINE, LEASE, World, config, pay, payment, told};
 use lockkeeper_tests::envoy::Reload;
 use lockkeeper_tests::http::Request;
-use lockkeeper_tests::origin::{self, Act};
+use lockkeeper_tests::origin::{self, Piece};
 use lockkeeper_tests::{Envoy, EnvoyConfig, paths, poll};
 use serde_json::json;
 use std::sync::Arc;
@@ -56,10 +56,10 @@ fn hst_05_a_filter_that_is_installed_twice_refuses_instead_of_running_twice() {
 
 #[test]
 fn hst_05_an_internal_redirect_does_not_run_a_claimed_request_twice() {
-    let world = World::start_with(Arc::new(|arrived| {
+    let world = World::start_with(Arc::new(|seen| {
         let location = b"HTTP/1.1 302 x\r\nlocation: http://127.0.0.1/elsewhere\r\ncontent-length: 0\r\n\r\n".to_vec();
-        let is_first = arrived.head.starts_with("post /payments");
-        vec![Act::Send(if is_first { location } else { origin::response(200, "{}") })]
+        let is_first = seen.path() == "/payments";
+        vec![Piece::Bytes(if is_first { location } else { origin::response(200, "{}") })]
     }));
     let redirecting = |mut config: EnvoyConfig| {
         let route = config.connection_manager().pointer_mut("/route_config/virtual_hosts/0/routes/0/route");

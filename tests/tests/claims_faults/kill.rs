@@ -3,7 +3,7 @@
 use crate::world::{DEADLINE, World, pay, payment_bytes, told};
 use lockkeeper_core::script::{self, Script};
 use lockkeeper_tests::faulty_store::{Fault, FaultyStore};
-use lockkeeper_tests::origin::{self, Act, Arrived};
+use lockkeeper_tests::origin::{self, Piece, Seen};
 use lockkeeper_tests::process::Signal;
 use lockkeeper_tests::raw::RawConnection;
 use lockkeeper_tests::{Envoy, poll};
@@ -47,13 +47,13 @@ fn steps() -> [Step; 4] {
 }
 
 /// First runs last until the gateway that asked is dead; later ones are answered at once.
-fn first_runs_are_slow(arrived: &Arrived) -> Vec<Act> {
-    let whole = origin::response(200, &format!("{{\"run\":{}}}\n", arrived.number));
-    let is_first = arrived.header("idempotency-attempt") == Some("1");
-    match arrived.header("idempotency-key") {
-        Some("after-dispatch") if is_first => vec![Act::Wait(WORK)],
-        Some("while-held") if is_first => vec![Act::Send(whole[..whole.len() - 4].to_vec()), Act::Wait(WORK)],
-        _ => vec![Act::Send(whole)],
+fn first_runs_are_slow(seen: &Seen) -> Vec<Piece> {
+    let whole = origin::response(200, &format!("{{\"run\":{}}}\n", seen.number));
+    let is_first = seen.header("idempotency-attempt") == Some("1");
+    match seen.header("idempotency-key") {
+        Some("after-dispatch") if is_first => vec![Piece::Pause(WORK)],
+        Some("while-held") if is_first => vec![Piece::Bytes(whole[..whole.len() - 4].to_vec()), Piece::Pause(WORK)],
+        _ => vec![Piece::Bytes(whole)],
     }
 }
 
@@ -96,8 +96,8 @@ fn killed_everywhere(on_unknown: &str) -> (World, Envoy) {
     (world, other)
 }
 
-fn runs(world: &World, step: &Step) -> Vec<Arrived> {
-    let mut runs = world.origin.arrived();
+fn runs(world: &World, step: &Step) -> Vec<Seen> {
+    let mut runs = world.origin.seen();
     runs.retain(|run| run.header("idempotency-key") == Some(step.name));
     runs
 }

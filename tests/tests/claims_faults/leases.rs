@@ -90,7 +90,7 @@ fn a_lease_is_not_renewed_beyond_its_most() {
     assert_eq!(first.expect("an answer").body, "{\"run\":0}\n");
     assert_eq!(second.body, "{\"run\":1}\n");
     assert_eq!((told(&third).as_str(), third.body.as_str()), ("replayed 200", "{\"run\":1}\n"));
-    let runs = world.origin.arrived();
+    let runs = world.origin.seen();
     let between = runs[1].at - runs[0].at;
     assert!(between > Duration::from_millis(1_900), "{between:?}");
     assert!(store.count(RENEW) > 0);

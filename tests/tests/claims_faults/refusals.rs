@@ -3,7 +3,7 @@
 use crate::world::{World, await_counted, counted, pay, payment, told};
 use lockkeeper_core::script::{ADMIT, COMPLETE, RELEASE, RENEW};
 use lockkeeper_tests::faulty_store::{Fault, FaultyStore};
-use lockkeeper_tests::origin::{self, Act};
+use lockkeeper_tests::origin::{self, Piece};
 use lockkeeper_tests::{Envoy, poll};
 use serde_json::json;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ fn a_completion_that_is_refused_is_repeated_whatever_the_store_says() {
 #[test]
 fn a_release_that_is_refused_is_repeated_whatever_the_store_says() {
     let (world, store, envoy) = start(faulty);
-    world.origin.behave(Arc::new(|_| vec![Act::Send(origin::response(409, "{}"))]));
+    world.origin.behave(Arc::new(|_| vec![Piece::Bytes(origin::response(409, "{}"))]));
     for (number, error) in ERRORS.iter().enumerate() {
         let key = format!("k{number}");
         store.fail_once(RELEASE, Fault::Refused((*error).to_owned()));
@@ -163,7 +163,7 @@ fn idm_08_c_where_the_policy_says_allow_requests_pass_unprotected_and_are_counte
         assert_eq!((told(&answer).as_str(), world.origin.count()), ("200", runs));
         assert_eq!(answer.header("x-degraded"), Some("failure_mode"), "{answer:?}");
     }
-    let run = world.origin.arrived().pop().expect("it ran");
+    let run = world.origin.seen().pop().expect("it ran");
     assert_eq!((run.header("fencing-token"), run.header("idempotency-attempt")), (None, None));
     await_counted(&envoy, "decided_by.failure_mode", 2);
     assert_eq!(world.state(), None);

@@ -1,21 +1,21 @@
 //! Slots of a concurrency limit (reference list 55): given back at every end of a request, also when a claim is held beside.
 
 use crate::world::{World, payment, payment_bytes, policy};
-use lockkeeper_tests::origin::{self, Act, Arrived};
+use lockkeeper_tests::origin::{self, Piece, Seen};
 use lockkeeper_tests::raw::RawConnection;
 use lockkeeper_tests::{poll, ports};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
-fn behave(arrived: &Arrived) -> Vec<Act> {
+fn behave(seen: &Seen) -> Vec<Piece> {
     let whole = origin::response(200, "{}");
-    match arrived.head.split(' ').nth(1).unwrap_or_default() {
-        "/closes" => vec![Act::Close],
-        "/cut" => vec![Act::Send(whole[..whole.len() - 1].to_vec()), Act::Close],
-        "/500" => vec![Act::Send(origin::response(500, "{}"))],
-        "/slow" | "/gone" => vec![Act::Wait(Duration::from_millis(400)), Act::Send(whole)],
-        _ => vec![Act::Send(whole)],
+    match seen.path() {
+        "/closes" => vec![Piece::Close],
+        "/cut" => vec![Piece::Bytes(whole[..whole.len() - 1].to_vec()), Piece::Close],
+        "/500" => vec![Piece::Bytes(origin::response(500, "{}"))],
+        "/slow" | "/gone" => vec![Piece::Pause(Duration::from_millis(400)), Piece::Bytes(whole)],
+        _ => vec![Piece::Bytes(whole)],
     }
 }
 
