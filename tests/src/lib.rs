@@ -3,6 +3,7 @@
 //! Everything started here ends with its value, on panic and on the death of the process.
 
 pub mod admin;
+pub mod black_hole;
 pub mod envoy;
 pub mod envoy_config;
 pub mod faulty_store;
@@ -29,6 +30,7 @@ pub mod upstream;
 pub mod workerd;
 pub mod wrangler;
 
+pub use black_hole::BlackHole;
 pub use envoy::Envoy;
 pub use envoy_config::EnvoyConfig;
 pub use faulty_store::FaultyStore;

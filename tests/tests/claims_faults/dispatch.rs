@@ -4,32 +4,12 @@
 use crate::world::{LEASE, World, payment, payment_bytes, told};
 use lockkeeper_tests::origin::{self, Piece, Seen};
 use lockkeeper_tests::raw::RawConnection;
-use lockkeeper_tests::{Envoy, poll, ports};
+use lockkeeper_tests::{BlackHole, Envoy, poll, ports};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// An address whose handshakes are never completed: the queue of a listener that accepts nobody is full.
-struct BlackHole {
-    address: SocketAddr,
-    _listener: TcpListener,
-    _queued: Vec<TcpStream>,
-}
-
-impl BlackHole {
-    fn open() -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port is free");
-        let address = listener.local_addr().expect("a bound listener has an address");
-        // SAFETY: a plain system call on a descriptor that is open: it shortens the queue of a listening socket.
-        unsafe { libc::listen(listener.as_raw_fd(), 0) };
-        let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok();
-        let queued = std::iter::from_fn(connect).take(16).collect();
-        Self { address, _listener: listener, _queued: queued }
-    }
-}
 
 /// An Envoy with these routes by path, before the shipped one; what they lead to is added to the clusters.
 fn envoy(world: &World, routes: &[(&str, Value)], clusters: &[Value]) -> Envoy {
@@ -88,8 +68,8 @@ fn idm_03_what_never_reached_the_upstream_gives_its_claim_back() {
     let breaker = json!({ "max_pending_requests": 0, "max_connections": 0, "max_requests": 0 });
     let clusters = [
         cluster("refused", Some(ports::free()), json!({})),
-        cluster("hole", Some(hole.address), json!({})),
-        cluster("hurried", Some(hole.address), json!({ "connect_timeout": "0.2s" })),
+        cluster("hole", Some(hole.address()), json!({})),
+        cluster("hurried", Some(hole.address()), json!({ "connect_timeout": "0.2s" })),
         cluster("empty", None, json!({})),
         cluster("full", Some(world.origin.address()), json!({ "circuit_breakers": { "thresholds": [breaker] } })),
     ];
@@ -232,7 +212,7 @@ fn client_goes_away(envoy: &Envoy, path: &str, when: impl FnOnce()) {
 fn idm_06_b_a_client_that_goes_away_leaves_the_outcome_unknown_once_the_upstream_was_asked() {
     let (world, hole) = (World::start_with(Arc::new(misbehave)), BlackHole::open());
     let connecting = ("/connecting", to("hole"));
-    let envoy = envoy(&world, &[connecting], &[cluster("hole", Some(hole.address), json!({}))]);
+    let envoy = envoy(&world, &[connecting], &[cluster("hole", Some(hole.address()), json!({}))]);
     client_goes_away(&envoy, "/connecting", || world.await_state(Some("R")));
     world.await_state(None);
     client_goes_away(&envoy, "/working", || world.await_runs(1));

@@ -1,9 +1,7 @@
 //! A gateway whose way to the store is missing, leads nowhere, or is there before the store.
 
 use crate::observe::{alone, assert_degraded, config, wait_for_the_store};
-use lockkeeper_tests::{Envoy, EnvoyConfig, Redis};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use lockkeeper_tests::{BlackHole, Envoy, EnvoyConfig, Redis};
 use std::time::{Duration, Instant};
 
 fn assert_starts_degraded(name: &str, config: &EnvoyConfig) -> Envoy {
@@ -47,25 +45,6 @@ fn envoy_starts_before_redis() {
 fn the_store_does_not_take_connections() {
     let _alone = alone();
     let hole = BlackHole::open();
-    assert_starts_degraded("black hole, RedisProxy", &config().redis(hole.address));
-    assert_starts_degraded("black hole, Straight", &config().straight_to(hole.address));
-}
-
-/// An address whose handshakes are never completed: the queue of a listener that accepts nobody is full.
-struct BlackHole {
-    address: SocketAddr,
-    _listener: TcpListener,
-    _queued: Vec<TcpStream>,
-}
-
-impl BlackHole {
-    fn open() -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port is free");
-        let address = listener.local_addr().expect("a bound listener has an address");
-        // SAFETY: a plain system call on a descriptor that is open: it shortens the queue of a listening socket.
-        unsafe { libc::listen(listener.as_raw_fd(), 0) };
-        let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok();
-        let queued = std::iter::from_fn(connect).take(16).collect();
-        Self { address, _listener: listener, _queued: queued }
-    }
+    assert_starts_degraded("black hole, RedisProxy", &config().redis(hole.address()));
+    assert_starts_degraded("black hole, Straight", &config().straight_to(hole.address()));
 }
