@@ -15,27 +15,6 @@ const HEAD: &[u8] = b"lockkeeper head 1\0";
 const JSON: &[u8] = b"lockkeeper json 1\0";
 const NO_JSON: &[u8] = b"lockkeeper bytes 1\0";
 
-/// The fingerprint of one request, as records hold it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fingerprint {
-    /// Names the rules that it was made by: [`FingerprintRules::recipe`].
-    pub recipe: String,
-    /// 64 hex digits: see [`head`].
-    pub head: String,
-    /// 64 hex digits: see [`BodyHasher`]. Empty when it is not known, or does not count.
-    pub body: String,
-}
-
-impl Fingerprint {
-    /// Whether both are known to be of different requests. The rules must be the same: a changed policy must not make
-    /// every known key a mismatch. The store's script compares as this does; what is compared are hashes, so that the
-    /// time it takes tells nothing of what was hashed.
-    pub fn mismatches(&self, other: &Fingerprint) -> bool {
-        let bodies_differ = !self.body.is_empty() && !other.body.is_empty() && self.body != other.body;
-        self.recipe == other.recipe && (self.head != other.head || bodies_differ)
-    }
-}
-
 /// What counts of a request before its body.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
@@ -237,27 +216,5 @@ mod tests {
         })
         .budget_ms(200)
         .run();
-    }
-
-    #[test]
-    fn only_what_is_known_and_made_alike_is_a_mismatch() {
-        let of = |recipe: &str, head: &str, body: &str| Fingerprint {
-            recipe: recipe.into(),
-            head: head.into(),
-            body: body.into(),
-        };
-        let stored = of("r1", "h1", "b1");
-        let rows = [
-            (of("r1", "h1", "b1"), false),
-            (of("r1", "h1", ""), false),
-            (of("r1", "h1", "b2"), true),
-            (of("r1", "h2", "b1"), true),
-            (of("r1", "h2", ""), true),
-            (of("r2", "h2", "b2"), false),
-        ];
-        for (other, mismatches) in rows {
-            assert_eq!(stored.mismatches(&other), mismatches, "{other:?}");
-            assert_eq!(other.mismatches(&stored), mismatches, "{other:?}");
-        }
     }
 }
