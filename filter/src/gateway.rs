@@ -134,8 +134,8 @@ impl Gateway {
     }
 
     /// What this host knows of a request that may come to hold something.
-    pub fn arrival(&self, may_hold: bool, body: Body) -> Arrival {
-        let owner = may_hold.then(|| host::random_bytes().ok()).flatten().map(Owner::new);
+    pub fn arrival(&self, body: Body) -> Arrival {
+        let owner = host::random_bytes().ok().map(Owner::new);
         Arrival { owner, floor: self.fence_floor.get(), body }
     }
 

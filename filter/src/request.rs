@@ -292,10 +292,9 @@ impl HttpContext for Request {
         let selection = select(&self.gateway);
         let values: Vec<Option<Vec<u8>>> =
             engine.attributes(&selection).iter().map(|one| look_up(one, &self.gateway)).collect();
-        let may_hold = engine.may_hold(&selection);
-        let step = match may_hold {
+        let step = match engine.may_hold(&selection) {
             false => engine.begin(&selection, &values),
-            true => engine.begin_arrived(&selection, &values, &self.gateway.arrival(true, body_ahead(end_of_stream))),
+            true => engine.begin_arrived(&selection, &values, &self.gateway.arrival(body_ahead(end_of_stream))),
         };
         *self.waiter.request.borrow_mut() = RequestState::Waiting;
         let progress = self.gateway.begin(step, &self.waiter);
