@@ -6,10 +6,9 @@ use crate::decision::Action;
 use crate::engine::Counted;
 use crate::idempotency::fingerprint::{self, BodyHasher, Head};
 use crate::idempotency::{content_digest, key};
-use crate::identity::{IdentityHasher, KeyPart};
+use crate::identity::{Identity, IdentityHasher, KeyPart};
 use crate::policy::{
-    ACCEPT_ENCODING, BodyFingerprint, CONTENT_DIGEST, Idempotency, Limit, Lock, MissingKey, OnUnknown, OverMax, Policy,
-    Rejection,
+    ACCEPT_ENCODING, BodyFingerprint, CONTENT_DIGEST, Idempotency, Limit, Lock, OnUnknown, OverMax, Policy,
 };
 use crate::values::Values;
 
@@ -160,11 +159,11 @@ fn idempotency_ask(
         },
     };
     let fingerprint = Fingerprint { head: head(rules, values), body, recipe: rules.fingerprint.recipe.clone() };
-    let prefix = &rules.store_key_prefix;
+    let (record_key, fence_key) = keys(&rules.store_key_prefix, &identity);
     let ask = Ask {
         kind: ClaimKind::Idempotency,
-        record_key: format!("{prefix}{{{identity}}}:r"),
-        fence_key: format!("{prefix}{{{identity}}}:f"),
+        record_key,
+        fence_key,
         fingerprint,
         lease_us: rules.lease.lease_us,
         ttl_ms: rules.retention_us.div_ceil(1_000),
@@ -183,7 +182,7 @@ pub(crate) fn over_max(rules: &Idempotency) -> Result<String, Action> {
 }
 
 /// Whose key it is, for what: the parts of the scope, host, method, path and key. `None` when a part is missing.
-fn scope(rules: &Idempotency, values: &Values<'_>, key: &str) -> Option<String> {
+fn scope(rules: &Idempotency, values: &Values<'_>, key: &str) -> Option<Identity> {
     let mut hasher = IdentityHasher::default();
     hasher.push(&KeyPart::Constant("idempotency".into()), b"1");
     for part in &rules.scope {
@@ -194,7 +193,13 @@ fn scope(rules: &Idempotency, values: &Values<'_>, key: &str) -> Option<String> 
     hasher.push(&KeyPart::Method, selection.method().as_bytes());
     hasher.push(&KeyPart::Path, selection.path().as_bytes());
     hasher.push(&KeyPart::Header(rules.header.clone()), key.as_bytes());
-    Some(hasher.finish().0)
+    Some(hasher.finish())
+}
+
+/// Where a claim's record stands, and beside it what is remembered of fences: one hash tag.
+fn keys(prefix: &str, identity: &Identity) -> (String, String) {
+    let identity = &identity.0;
+    (format!("{prefix}{{{identity}}}:r"), format!("{prefix}{{{identity}}}:f"))
 }
 
 fn head(rules: &Idempotency, values: &Values<'_>) -> String {
@@ -223,22 +228,15 @@ fn replay(limit: &Limit, values: &Values<'_>) -> Option<Counted> {
 fn lock_ask(rules: &Lock, values: &Values<'_>, arrival: &Arrival) -> Result<Option<Ask>, Action> {
     let mut hasher = IdentityHasher::default();
     hasher.push(&KeyPart::Constant("lock".into()), b"1");
-    for part in &rules.key {
-        match (values.value(part), &rules.on_missing_key) {
-            (Some(value), _) => hasher.push(part, &value),
-            (None, MissingKey::Skip) => return Ok(None),
-            (None, MissingKey::Reject(rejection)) => return Err(answer::missing_key(part, *rejection)),
-            (None, MissingKey::Fallback(other)) => match values.value(other) {
-                Some(value) => hasher.push(other, &value),
-                None => return Err(answer::missing_key(other, Rejection::BadRequest)),
-            },
-        }
-    }
-    let (prefix, identity) = (&rules.store_key_prefix, hasher.finish().0);
+    let identity = match values.hash(hasher, &rules.key, &rules.on_missing_key) {
+        Ok(identity) => identity,
+        Err(part) => return answer::lacking(part, &rules.on_missing_key).map_or(Ok(None), Err),
+    };
+    let (record_key, fence_key) = keys(&rules.store_key_prefix, &identity);
     Ok(Some(Ask {
         kind: ClaimKind::Lock,
-        record_key: format!("{prefix}{{{identity}}}:r"),
-        fence_key: format!("{prefix}{{{identity}}}:f"),
+        record_key,
+        fence_key,
         fingerprint: Fingerprint::default(),
         lease_us: rules.lease.lease_us,
         ttl_ms: LOCK_TTL_MS.max(rules.lease.max_lease_us.div_ceil(1_000)),

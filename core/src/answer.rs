@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::decision::{Action, Answer, GrpcStatus, Header, LimitVerdict};
 use crate::identity::KeyPart;
-use crate::policy::{Cost, CustomAnswer, Policy, Rejection};
+use crate::policy::{Cost, CustomAnswer, MissingKey, Policy, Rejection};
 use crate::rate_limit_fields::whole_seconds;
 
 /// How long a client should stay away when the store failed and the policy denies: the breaker looks again each second.
@@ -72,8 +72,17 @@ pub fn blocked() -> Action {
     })
 }
 
+/// The answer to a request that lacks this part of a key; `None` when the key is then left out.
+pub fn lacking(part: &KeyPart, rule: &MissingKey) -> Option<Action> {
+    match rule {
+        MissingKey::Skip => None,
+        MissingKey::Reject(rejection) => Some(missing_key(part, *rejection)),
+        MissingKey::Fallback(_) => Some(missing_key(part, Rejection::BadRequest)),
+    }
+}
+
 /// 400 or 401: the request lacks a part of a limit's key.
-pub fn missing_key(part: &KeyPart, rejection: Rejection) -> Action {
+fn missing_key(part: &KeyPart, rejection: Rejection) -> Action {
     // Only what the client can mend is named; constants and metadata are the operator's.
     let what = match part {
         KeyPart::Header(name) => format!("The request header {name} is required"),

@@ -6,15 +6,15 @@ mod reply;
 use std::sync::Arc;
 
 use crate::admission::{self, Asked};
-use crate::algorithm::{Algorithm, Charge};
+use crate::algorithm::Charge;
 use crate::answer;
 use crate::claim::{self, Ask, Owner};
 use crate::decision::{DecidedBy, Decision, Outcome};
 use crate::engine::{Collected, Counted, Step};
 use crate::idempotency::fingerprint::BodyHasher;
 use crate::policy::{Limit, Policy, PolicySet};
-use crate::resp::{Reply, push_array_head, push_bulk};
-use crate::script::{self, Script};
+use crate::resp::{Reply, push_bulk, push_number};
+use crate::script;
 use crate::store::{Refusal, StoreFailure};
 use reply::{claim_reply, verdicts};
 
@@ -61,9 +61,7 @@ impl Call {
         if !asks.is_empty() {
             arguments = arguments.saturating_add(asks.len().saturating_mul(Ask::ARGUMENTS)).saturating_add(2);
         }
-        push_array_head(arguments.saturating_add(keys).saturating_add(3), out);
-        self.write_name(script, out);
-        push_bulk(itoa::Buffer::new().format(keys).as_bytes(), out);
+        script.push_call(self.is_upload(), keys, arguments, out);
         self.counted.iter().for_each(|one| push_bulk(one.store_key.as_bytes(), out));
         replay.iter().for_each(|(counted, _)| push_bulk(counted.store_key.as_bytes(), out));
         asks.iter().for_each(|ask| ask.write_keys(out));
@@ -73,28 +71,10 @@ impl Call {
         self.write_asks(asks, out);
     }
 
-    fn write_name(&self, script: Script, out: &mut Vec<u8>) {
-        match self.form {
-            Form::Cached | Form::CachedAgain => {
-                push_bulk(b"EVALSHA", out);
-                push_bulk(script.sha1.as_bytes(), out);
-            }
-            Form::Whole { .. } => {
-                push_bulk(b"EVAL", out);
-                script.push_text(out);
-            }
-        }
-    }
-
     fn write_charge(&self, counted: &Counted, limit: &Limit, out: &mut Vec<u8>) {
-        let grant = limit.grant(counted.override_index);
         out.extend_from_slice(&limit.script_head);
-        push_bulk(itoa::Buffer::new().format(counted.cost).as_bytes(), out);
-        out.extend_from_slice(&grant.script_numbers);
-        if let Algorithm::Concurrency(_) = grant.algorithm {
-            push_bulk(self.asked.as_deref().map_or(&b""[..], |asked| asked.owner.as_bytes()), out);
-            push_bulk(b"0", out);
-        }
+        push_number(counted.cost, out);
+        limit.grant(counted.override_index).write_numbers(self.owner().as_bytes(), out);
     }
 
     fn write_asks(&self, asks: &[Ask], out: &mut Vec<u8>) {

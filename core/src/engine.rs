@@ -13,7 +13,7 @@ use crate::identity::{Attribute, KeyPart};
 use crate::lease::LeaseCall;
 use crate::local_call::LocalCall;
 use crate::local_claims::LocalClaimCall;
-use crate::policy::{Limit, MissingKey, NoNumber, Policy, PolicySet, Rejection};
+use crate::policy::{Limit, NoNumber, Policy, PolicySet};
 use crate::selection::{GatewayRoute, Selection};
 use crate::store::StoreFailure;
 use crate::values::Values;
@@ -323,11 +323,9 @@ fn spellings(name: &str) -> Vec<String> {
 
 /// How the limit counts the request: not at all, or under which key and at what cost; or the answer when it cannot.
 fn count(position: usize, limit: &Limit, values: &Values<'_>) -> Result<Option<Counted>, Action> {
-    let store_key = match (values.store_key(limit), &limit.on_missing_key) {
-        (Ok(store_key), _) => store_key,
-        (Err(_), MissingKey::Skip) => return Ok(None),
-        (Err(part), MissingKey::Reject(rejection)) => return Err(answer::missing_key(part, *rejection)),
-        (Err(part), MissingKey::Fallback(_)) => return Err(answer::missing_key(part, Rejection::BadRequest)),
+    let store_key = match values.store_key(limit) {
+        Ok(store_key) => store_key,
+        Err(part) => return answer::lacking(part, &limit.on_missing_key).map_or(Ok(None), Err),
     };
     let cost = match values.cost(limit) {
         Ok(cost) => cost,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use crate::identity::{Attribute, IdentityHasher, KeyPart};
+use crate::identity::{Attribute, Identity, IdentityHasher, KeyPart};
 use crate::parameters;
 use crate::policy::{Limit, MissingKey, NoNumber, PolicySet};
 use crate::selection::Selection;
@@ -21,17 +21,26 @@ impl<'a> Values<'a> {
     /// The store key of the limit for this request, or the part that is missing. The identity is the hash tag, so that
     /// all limits of one identity share a cluster slot.
     pub fn store_key<'l>(&self, limit: &'l Limit) -> Result<String, &'l KeyPart> {
-        let mut hasher = IdentityHasher::default();
-        for part in &limit.key {
-            match (self.value(part), &limit.on_missing_key) {
+        let identity = self.hash(IdentityHasher::default(), &limit.key, &limit.on_missing_key)?;
+        Ok(format!("{}{{{}}}", limit.store_key_prefix, identity.0))
+    }
+
+    /// The identity of the parts, behind what `hasher` has taken already, or the part that is missing.
+    pub fn hash<'l>(
+        &self,
+        mut hasher: IdentityHasher,
+        key: &'l [KeyPart],
+        on_missing: &'l MissingKey,
+    ) -> Result<Identity, &'l KeyPart> {
+        for part in key {
+            match (self.value(part), on_missing) {
                 (Some(value), _) => hasher.push(part, &value),
                 // Hashed as the part it is: it never equals a value of the part that it stands in for.
                 (None, MissingKey::Fallback(other)) => hasher.push(other, &self.value(other).ok_or(other)?),
                 (None, MissingKey::Reject(_) | MissingKey::Skip) => return Err(part),
             }
         }
-        let identity = hasher.finish();
-        Ok(format!("{}{{{}}}", limit.store_key_prefix, identity.0))
+        Ok(hasher.finish())
     }
 
     /// The parts that the store key is made of, each with its value; a part that stands in follows the missing one.
