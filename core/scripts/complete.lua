@@ -5,13 +5,15 @@
 -- ARGV     tag, echoed first; owner, fence, expiry in ms; state (D with the response, S sealed without);
 --          status, headers, body, encoding ('' or base64), reason why it is sealed ('' if not);
 --          head and body of the fingerprint (body may be ''), recipe, attempt
--- Returns  { tag, word: ok (also when it was finished before), lost (another's), corrupt }
+-- Returns  { tag, word: ok (also when it was finished before), busy (another's that runs, and may be given back),
+--          lost (another's), corrupt }
 local key, fence_key, ttl = KEYS[1], KEYS[2], ARGV[4]
 local record, fence = read(key), ARGV[3] + 0
 local last, attempt = remembered(fence_key)
 local word = standing(record, ARGV[2], ARGV[3])
 if word == 'corrupt' then return { ARGV[1], word } end
 if word == 'done' then return { ARGV[1], 'ok' } end
+if word == 'lost' and record and record.state == 'R' and record.deadline > now then return { ARGV[1], 'busy' } end
 -- A record that is gone was evicted or lost: nobody may have taken the claim since.
 if word == 'lost' or word == 'gone' and last > fence then return { ARGV[1], 'lost' } end
 

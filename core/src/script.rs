@@ -66,7 +66,7 @@ pub const RENEW: Script = Script {
 /// Keeps the outcome of what ran under a claim.
 pub const COMPLETE: Script = Script {
     parts: &[CLOCK, RECORDS, include_str!("../scripts/complete.lua")],
-    sha1: "0054c7a316d53c74f870a5a9e398c2fa34b297c6",
+    sha1: "8b3d5de0f4d34a0620c6f1ed6fa203863226a17a",
 };
 
 /// Gives claims and slots back.

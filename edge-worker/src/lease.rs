@@ -81,7 +81,7 @@ impl Teller<'_> {
     async fn once(&self, call: LeaseCall) -> Option<LeaseCall> {
         match self.tell(call).await {
             Ok(words) => {
-                if words.iter().any(|word| matches!(word, Word::Lost | Word::Corrupt)) {
+                if words.iter().any(|word| matches!(word, Word::Busy | Word::Lost | Word::Corrupt)) {
                     log::lease(LeaseEvent::Stale);
                 }
                 None

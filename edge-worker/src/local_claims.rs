@@ -56,12 +56,10 @@ impl LocalClaims {
 
     /// Notes what the store said to a command, if anything.
     pub fn note(&self, call: &LeaseCall, words: Option<&[Word]>) {
-        let known = match words.map(<[Word]>::first) {
-            None => return drop(self.tell(call)),
-            Some(Some(Word::Ok)) => Known::Stored,
-            Some(_) => Known::Refused,
-        };
-        self.run(self.table.tell(call.command(), known, self.now_us()));
+        match Known::after(words.and_then(|words| words.first().copied())) {
+            Known::Not => drop(self.tell(call)),
+            known => drop(self.run(self.table.tell(call.command(), known, self.now_us()))),
+        }
     }
 
     /// Whether it is time to [`LocalClaims::sweep`]; one request is told so each time.

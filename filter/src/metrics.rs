@@ -264,8 +264,10 @@ impl Metrics {
 
     /// Counts what the store said of leases.
     pub fn lease_words(&self, act: Act, words: &[Word]) {
-        for word in words {
-            let metric = self.lease_words.iter().find(|(known, _)| *known == (act, *word));
+        // Whether another's claim still runs does not matter to whoever lost it.
+        let counted = words.iter().map(|word| if *word == Word::Busy { Word::Lost } else { *word });
+        for word in counted {
+            let metric = self.lease_words.iter().find(|(known, _)| *known == (act, word));
             metric.into_iter().for_each(|(_, metric)| metric.add(1));
         }
     }

@@ -82,6 +82,8 @@ pub enum Command {
 /// What the store says of one holding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Word {
+    /// To a completion: it is another's that runs, and may be given back.
+    Busy,
     /// What is stored is none of ours, and stays so.
     Corrupt,
     /// It is finished, and stays so.
@@ -125,7 +127,7 @@ impl Command {
 
 const WORDS: [(&str, Word); 5] =
     [("ok", Word::Ok), ("lost", Word::Lost), ("corrupt", Word::Corrupt), ("gone", Word::Gone), ("done", Word::Done)];
-const COMPLETION_WORDS: [(&str, Word); 3] = [WORDS[0], WORDS[1], WORDS[2]];
+const COMPLETION_WORDS: [(&str, Word); 4] = [WORDS[0], WORDS[1], WORDS[2], ("busy", Word::Busy)];
 
 const RENEW_ARGUMENTS: [usize; 2] = [4, 2];
 const RELEASE_ARGUMENTS: [usize; 2] = [3, 1];

@@ -181,6 +181,7 @@ impl Place {
                 Record::lost(completion, now_us).finished(completion)
             }
             Err(Word::Gone) => return Word::Lost,
+            Err(Word::Lost) if self.is_held(now_us) => return Word::Busy,
             Err(word) => return word,
         };
         let last = self.remembered(now_us).and(Sibling { fence: completion.fence, attempt: record.attempt });
@@ -215,6 +216,10 @@ impl Place {
             Stored::Record(_) => Err(Word::Lost),
             Stored::Corrupt => Err(Word::Corrupt),
         }
+    }
+
+    fn is_held(&self, now_us: u64) -> bool {
+        matches!(&self.stored, Stored::Record(record) if record.kept.is_none() && record.remaining_us(now_us) > 0)
     }
 
     /// What is remembered, without a fence that is too far ahead.
@@ -298,11 +303,16 @@ impl Record {
         Granted { fence: self.fence, attempt: self.attempt }
     }
 
-    /// Brings back a deadline that is further ahead than the lease, because the clock stepped back. Returns the rest of
-    /// the lease, in µs.
+    /// The rest of the lease, in µs. A deadline further ahead than the lease is of a clock that stepped back since.
+    fn remaining_us(&self, now_us: u64) -> u64 {
+        self.deadline_us.saturating_sub(now_us).min(self.lease_us)
+    }
+
+    /// Brings back a deadline that is further ahead than the lease. Returns the rest of the lease, in µs.
     fn heal(&mut self, now_us: u64) -> u64 {
+        let remaining_us = self.remaining_us(now_us);
         self.deadline_us = self.deadline_us.min(now_us.saturating_add(self.lease_us));
-        self.deadline_us.saturating_sub(now_us)
+        remaining_us
     }
 
     fn extend(&mut self, lease_us: u64, now_us: u64) {

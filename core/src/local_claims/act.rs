@@ -16,6 +16,18 @@ pub enum Known {
     Stored,
 }
 
+impl Known {
+    /// By what the store said, if anything. Another's claim that runs may be one that is about to be given back, because
+    /// this table refused it: the store is asked again.
+    pub fn after(word: Option<Word>) -> Known {
+        match word {
+            None | Some(Word::Busy) => Known::Not,
+            Some(Word::Ok) => Known::Stored,
+            Some(Word::Corrupt | Word::Done | Word::Gone | Word::Lost) => Known::Refused,
+        }
+    }
+}
+
 /// One act on the set that a host key holds.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Act<'a> {

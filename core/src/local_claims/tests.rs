@@ -199,7 +199,7 @@ fn an_unknown_outcome_is_left_or_taken_over_as_the_policy_says() {
         }
         let late = complete(&asks[0], owner(1), NOW_US, done(b"late"));
         let word = host.tell(&late, Known::Not, NOW_US + LEASE_US + 1);
-        assert_eq!(word, [if expected { Word::Lost } else { Word::Ok }], "{asks:?}");
+        assert_eq!(word, [if expected { Word::Busy } else { Word::Ok }], "{asks:?}");
     }
 }
 
@@ -345,9 +345,13 @@ fn outcomes_that_the_table_alone_knows_come_up_until_the_store_has_answered() {
     assert_eq!((due.as_slice(), is_clean), (&expected[..], false));
     assert_eq!(host.sweep(NOW_US + 4 * second), Swept { due: Vec::new(), is_clean: false });
     assert_eq!(host.sweep(NOW_US + 5 * second).due.len(), 2, "the store has not answered");
+    for call in &due {
+        host.tell(&Command::Complete(call.clone()), Known::after(Some(Word::Busy)), NOW_US + 5 * second);
+    }
+    assert_eq!(host.sweep(NOW_US + 10 * second).due.len(), 2, "a claim that may be given back stood in the way");
     let [confirmed, refusal] = expected.map(Command::Complete);
-    host.tell(&confirmed, Known::Stored, NOW_US + 6 * second);
-    host.tell(&refusal, Known::Refused, NOW_US + 6 * second);
+    host.tell(&confirmed, Known::Stored, NOW_US + 11 * second);
+    host.tell(&refusal, Known::after(Some(Word::Lost)), NOW_US + 11 * second);
     assert_eq!(host.sweep(NOW_US + 60 * second), Swept { due: Vec::new(), is_clean: true });
     // Refused is not forgotten: here it has run.
     let taken = host.adopt(&refused, 900, owner(4), NOW_US + 61 * second);

@@ -120,11 +120,7 @@ impl Gateway {
         if call.keeper() != Keeper::Both || call.act() == Act::Renew {
             return;
         }
-        let known = match word {
-            None => Known::Not,
-            Some(Word::Ok) => Known::Stored,
-            Some(_) => Known::Refused,
-        };
+        let known = Known::after(word.copied());
         self.local_claims.tell(call, known, now_us);
         if known == Known::Not {
             self.local_claims.sweep_soon(now_us);

@@ -82,6 +82,28 @@ fn a_request_that_runs_by_the_table_alone_is_not_joined_when_the_store_is_back()
 }
 
 #[test]
+fn a_request_whose_claim_was_not_answered_is_not_joined_when_the_store_is_back() {
+    let world = World::start(by_instance());
+    let (envoy, other) = (world.envoy(json!({})), world.envoy(json!({})));
+    wait_for(&envoy, None);
+    world.redis.pause();
+    let before = world.upstream.count();
+    let running = in_background(envoy.address(), slow_payment("k1", SLOW));
+    wait_for_upstream(&world, before);
+    world.redis.resume();
+    wait_for(&envoy, None);
+    let before = world.upstream.count();
+    let duplicate = send(&envoy, &payment("k1"));
+    assert_eq!((duplicate.status, decider(&duplicate)), (409, Some("local")), "{duplicate:?}");
+    assert_eq!(world.upstream.count(), before);
+    let first = running.join().expect("a client does not panic");
+    assert_eq!(first.status, 200, "{first:?}");
+    assert_eq!(wait_for_replay(&envoy, "k1"), first.body);
+    wait_for(&other, None);
+    assert_eq!(wait_for_replay(&other, "k1"), first.body);
+}
+
+#[test]
 fn flb_52_a_request_that_the_store_granted_is_not_joined_when_the_store_is_gone() {
     let world = World::start(by_instance());
     let (envoy, other) = (world.envoy(json!({})), world.envoy(json!({})));
