@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const RESETS: usize = 1_000;
+/// A deadline that no decision meets on a busy machine: what is asked here is whose answer each one gets.
+const PATIENT: Duration = Duration::from_secs(5);
 const STORE_DELAY: Duration = Duration::from_millis(30);
 
 /// The two users of each test; the stub denies one of them, so that an answer to the wrong request shows.
@@ -18,12 +20,16 @@ const ADMITTED: &str = "admitted";
 const DENIED: &str = "denied";
 
 /// A stub that tells the two users apart, and a gateway that uses it.
-fn start(deadline: &str) -> (StubStore, Envoy, Arc<Vec<u8>>) {
+fn start(deadline: Duration) -> (StubStore, Envoy, Arc<Vec<u8>>) {
     let stub = StubStore::start(stub_store::admit()).expect("a loopback port is free");
     let limit = json!({ "name": "all", "algorithm": "fixed_window", "limit": 1_000_000, "window": "1d", "key": ["header:x-user"] });
-    let config =
-        EnvoyConfig::shipped().concurrency(2).straight_to(stub.address()).direct_response().without_access_log();
-    let config = config.host(json!({ "deadline": deadline, "degraded_header": "x-decided-by" })).policy(json!({
+    let config = EnvoyConfig::shipped()
+        .deadline(deadline)
+        .concurrency(2)
+        .straight_to(stub.address())
+        .direct_response()
+        .without_access_log();
+    let config = config.host(json!({ "degraded_header": "x-decided-by" })).policy(json!({
         "version": 1,
         "policies": { "api": { "limits": [limit], "limits_on_store_failure": "allow" } },
         "default_policy": "api"
@@ -86,7 +92,7 @@ fn statuses(samples: &[Sample], status: u16) -> [usize; 2] {
 
 /// Runs `impatient` beside patient clients and checks that these get their own answers and that nothing is left behind.
 fn assert_unnoticed(impatient: impl FnOnce(SocketAddr) + Send) {
-    let (stub, envoy, denied) = start("5s");
+    let (stub, envoy, denied) = start(PATIENT);
     stub.behave(reply_after(STORE_DELAY, &denied));
     let server = envoy.address();
     let [admitted, refused] = std::thread::scope(|scope| {
@@ -179,7 +185,7 @@ async fn reset_streams(server: SocketAddr, numbers: std::ops::Range<usize>) -> R
 
 #[test]
 fn memory_stays_flat_over_thousands_of_resets() {
-    let (stub, envoy, denied) = start("5s");
+    let (stub, envoy, denied) = start(PATIENT);
     // Each client is gone before even a prompt reply comes.
     stub.behave(reply_after(Duration::ZERO, &denied));
     let reset = |count: usize| {
@@ -194,17 +200,21 @@ fn memory_stays_flat_over_thousands_of_resets() {
         let memory: serde_json::Value = serde_json::from_str(&envoy.admin().get("/memory")).expect("JSON");
         memory["allocated"].as_str().and_then(|text| text.parse().ok()).expect("allocated bytes")
     };
-    reset(6_000);
-    let before = allocated();
-    reset(6_000);
-    let grown = allocated().saturating_sub(before);
-    println!("Envoy allocated {} KiB more after another 6,000 resets", grown / 1024);
+    let after = |resets: usize| {
+        reset(resets);
+        allocated()
+    };
+    // Envoy's own caches come and go: the least of several rounds is what stays.
+    let least = || (0..4).map(|_| after(3_000)).min().expect("some rounds");
+    let before = least();
+    let grown = least().saturating_sub(before);
+    println!("Envoy allocated {} KiB more after another 12,000 resets", grown / 1024);
     assert!(grown < 1 << 19, "Envoy grew by {grown} bytes");
 }
 
 #[test]
 fn replies_after_the_deadline_reach_nobody() {
-    let (stub, envoy, denied) = start("50ms");
+    let (stub, envoy, denied) = start(Duration::from_millis(50));
     let late = || envoy.admin().stat("wasmcustom.lockkeeper_pipe_events.event.late_reply");
     for _ in 0..5 {
         stub.behave(reply_after(Duration::from_millis(90), &denied));
@@ -236,7 +246,7 @@ fn assert_own_answers(envoy: &Envoy) {
 /// Without the tag each later reply would reach the request before its own: half of them are another user's.
 #[test]
 fn lost_and_doubled_replies_reach_no_other_request() {
-    let (stub, envoy, denied) = start("5s");
+    let (stub, envoy, denied) = start(PATIENT);
     let unreliable: Behaviour = Arc::new(move |command| {
         let reply = Act::Send(reply(command, &denied));
         match command.number % 50 {
