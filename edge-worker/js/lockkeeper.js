@@ -1,7 +1,7 @@
 // The limiter for Workers in JavaScript and TypeScript. What it takes and gives: lockkeeper.d.ts.
 import { waitUntil } from "cloudflare:workers";
 import { Limiter } from "./lockkeeper_worker.js";
-import { bounded, liveInstance, passing, report, settled, undecidable, undecided } from "./module.js";
+import { decided, forwarded, liveInstance, passing, report, undecidable, undecided } from "./module.js";
 
 export { StoreConnection } from "./store_connection.js";
 
@@ -56,20 +56,20 @@ export class Lockkeeper {
     const told = {};
     try {
       const environment = { ...this.#variables, ORIGIN_SERVICE: origin };
-      const decision = this.#live().decide(request, environment, { waitUntil }, fallback, told);
-      const passage = await bounded(decision, fallback);
+      const begin = () => this.#live().decide(request, environment, { waitUntil }, fallback, told);
+      const passage = await decided(begin, fallback);
       told.response = passage.answer;
       if (told.response) {
         passage.free();
         return new Decision(told);
       }
-      const forwarded = settled(passage.forward());
+      const response = forwarded(passage);
       // Where nobody settles it, nobody hears of its failure either.
-      forwarded.catch(() => {});
-      const sent = await Promise.race([origin.request, forwarded]);
+      response.catch(() => {});
+      const sent = await Promise.race([origin.request, response]);
       // What cannot be sent is answered.
       if (sent instanceof Response) return new Decision({ ...told, response: sent });
-      return new Decision({ ...told, request: sent }, origin, forwarded);
+      return new Decision({ ...told, request: sent }, origin, response);
     } catch (error) {
       report("decision", error);
       const passes = passing(request, fallback);

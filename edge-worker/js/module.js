@@ -1,6 +1,6 @@
 // Keeps the module usable: an instance that has panicked is replaced, and nobody waits for it.
 import wasm from "./lockkeeper_worker_bg.wasm";
-import { __wbg_reset_state, initSync, watch } from "./lockkeeper_worker.js";
+import { __wbg_reset_state, Asking, initSync, Passage, watch } from "./lockkeeper_worker.js";
 
 // The store is given STORE_DEADLINE, at most 10 s: after this the module has failed, unless it asked for more patience.
 const LOST_AFTER_MS = 11_000;
@@ -29,15 +29,39 @@ function panicked(message) {
   for (const abandon of unsettled) abandon(new Error("the module panicked"));
 }
 
+// Goes on from a decision's first step until there is a passage.
+export async function decided(begin, fallback) {
+  const began = liveInstance();
+  let step = begin();
+  while (!(step instanceof Passage)) {
+    if (step instanceof Asking) {
+      const answer = await step.answer;
+      if (isBroken || instance !== began) throw new Error("the module panicked");
+      step = step.resume(answer);
+    } else {
+      step = await bounded(step, fallback);
+    }
+  }
+  return step;
+}
+
+// Sends a request on, unless it is on its way, and gives the response with our fields.
+export async function forwarded(passage) {
+  const began = instance;
+  if (passage.isHeld) return settled(passage.response());
+  const response = await passage.send();
+  return isBroken || instance !== began ? response : passage.dressed(response);
+}
+
 // A promise of a module that has failed never settles by itself.
-export function settled(promise) {
+function settled(promise) {
   return new Promise((resolve, reject) => {
     unsettled.add(reject);
     promise.then(resolve, reject).finally(() => unsettled.delete(reject));
   });
 }
 
-export function bounded(decision, fallback) {
+function bounded(decision, fallback) {
   return new Promise((resolve, reject) => {
     let timer;
     const wait = (milliseconds) => {

@@ -13,6 +13,6 @@ export class StoreConnection extends DurableObject {
       this.#connection = new Connection(this.env);
       this.#instance = instance;
     }
-    return this.#connection.ask(tag, command, waitMs);
+    return new Promise((resolve) => this.#connection.ask(tag, command, waitMs, resolve));
   }
 }

@@ -1,6 +1,6 @@
 // What the platform calls: asks the module, and answers itself should the module fail.
 import { decide } from "./lockkeeper_worker.js";
-import { bounded, liveInstance, passing, problem, report, settled, undecidable, undecided } from "./module.js";
+import { decided, forwarded, passing, problem, report, undecidable, undecided } from "./module.js";
 
 export { StoreConnection } from "./store_connection.js";
 
@@ -9,8 +9,7 @@ export default {
     const fallback = undecided();
     let passage;
     try {
-      liveInstance();
-      passage = await bounded(decide(request, environment, context, fallback), fallback);
+      passage = await decided(() => decide(request, environment, context, fallback), fallback);
     } catch (error) {
       report("decision", error);
       const passes = passing(request, fallback);
@@ -22,7 +21,7 @@ export default {
       return answer;
     }
     try {
-      return await settled(passage.forward());
+      return await forwarded(passage);
     } catch (error) {
       report("origin", error);
       return problem(502, "The origin cannot be reached");

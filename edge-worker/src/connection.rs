@@ -5,8 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures_channel::oneshot;
-use js_sys::Uint8Array;
+use js_sys::{Function, Uint8Array};
 use lockkeeper_core::breaker::BreakerConfig;
 use lockkeeper_core::pipe::{Connect, Moment, Pipe, PipeConfig, Settled};
 use lockkeeper_core::resp::{Decoder, Reply};
@@ -45,7 +44,7 @@ pub struct Connection {
 struct Shared {
     server: Server,
     deadline_us: u64,
-    pipe: RefCell<Pipe<oneshot::Sender<Answer>>>,
+    pipe: RefCell<Pipe<Function>>,
     socket: RefCell<Option<Rc<Socket>>>,
     /// Connecting: the pipe must not be asked again what to do.
     opening: Cell<bool>,
@@ -69,11 +68,9 @@ impl Connection {
         Ok(Connection { shared: Rc::new(Shared::new(server, settings.deadline_us)) })
     }
 
-    /// Sends a command that is marked with `tag` and gives the reply, or why there is none within `wait_ms`.
-    pub async fn ask(&self, tag: String, command: Vec<u8>, wait_ms: f64) -> Uint8Array {
-        let shared = Rc::clone(&self.shared);
-        let answer = shared.ask(tag, &command, (wait_ms * 1_000.0) as u64).await;
-        Uint8Array::from(wire::encode(&answer).as_slice())
+    /// Sends a command that is marked with `tag`. `resolve` takes the reply, or why there is none within `wait_ms`.
+    pub fn ask(&self, tag: String, command: Vec<u8>, wait_ms: f64, resolve: Function) {
+        self.shared.ask(tag, &command, (wait_ms * 1_000.0) as u64, resolve);
     }
 }
 
@@ -101,20 +98,18 @@ impl Shared {
         }
     }
 
-    async fn ask(self: Rc<Self>, tag: String, command: &[u8], wait_us: u64) -> Answer {
+    fn ask(self: &Rc<Self>, tag: String, command: &[u8], wait_us: u64, resolve: Function) {
         let now_us = host::now_us();
         self.asked_at_us.set(now_us);
-        let (answer, answered) = oneshot::channel();
         let times_us = (now_us, now_us.saturating_add(wait_us.min(self.deadline_us)));
         let write = |_: &_, _: &str, out: &mut Vec<u8>| out.extend_from_slice(command);
-        let submitted = self.pipe.borrow_mut().submit_tagged(answer, tag, times_us, write);
+        let submitted = self.pipe.borrow_mut().submit_tagged(resolve, tag, times_us, write);
         // A refused call still asks for the connection.
         self.maintain(now_us);
         self.flush(Moment::Submitted);
         self.keep_time();
-        match submitted {
-            Ok(()) => answered.await.unwrap_or(Err(StoreFailure::Unknown)),
-            Err(_) => Err(StoreFailure::NotSent),
+        if let Err(resolve) = submitted {
+            answer(&resolve, &Err(StoreFailure::NotSent));
         }
     }
 
@@ -213,10 +208,15 @@ impl Shared {
 }
 
 /// Hands the answers to those who wait. One that has gone does not matter.
-fn settle(settled: Vec<Settled<oneshot::Sender<Answer>>>) {
+fn settle(settled: Vec<Settled<Function>>) {
     for Settled { waiter, result, .. } in settled {
-        let _ = waiter.send(result);
+        answer(&waiter, &result);
     }
+}
+
+fn answer(waiter: &Function, result: &Answer) {
+    // What resolves a promise does not fail.
+    let _ = waiter.call1(&JsValue::NULL, &Uint8Array::from(wire::encode(result).as_slice()));
 }
 
 /// A connection that has introduced itself.

@@ -5,14 +5,15 @@ use std::rc::Rc;
 use js_sys::Array;
 use lockkeeper_core::completion::Circumstances;
 use lockkeeper_core::decision::{Action, Decision, Report, UpstreamRequest};
-use lockkeeper_core::engine::Engine;
+use lockkeeper_core::engine::{Engine, Step};
 use lockkeeper_core::policy::{ClaimFailure, FailureMode, Policy};
-use lockkeeper_core::selection::Selection;
 use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::future_to_promise;
 use worker::Context;
 use worker::web_sys::Request;
 
 use crate::answer;
+use crate::asking::Asking;
 use crate::body::RequestBody;
 use crate::held;
 use crate::host::{self, HostResult};
@@ -71,36 +72,45 @@ pub struct Arrived {
     pub told: Option<Told>,
 }
 
-/// Decides a request.
+/// Decides a request: its [`Passage`], an [`Asking`] on the way there, or a promise of either.
 ///
 /// # Errors
 /// It cannot be decided: settings or policy are refused, or the platform failed.
 #[wasm_bindgen]
-pub async fn decide(
+pub fn decide(
     request: Request,
     environment: JsValue,
     context: worker::worker_sys::Context,
     fallback: Fallback,
-) -> HostResult<Passage> {
-    decide_in(Isolate::of(&environment).await?, request, environment, context, fallback, None).await
+) -> HostResult<JsValue> {
+    if let Some(isolate) = Isolate::known() {
+        return decide_in(isolate, request, environment, context, fallback, None);
+    }
+    let promise = future_to_promise(async move {
+        let isolate = Isolate::of(&environment).await?;
+        decide_in(isolate, request, environment, context, fallback, None)
+    });
+    Ok(promise.into())
 }
 
 /// The same by what an isolate, or a limiter apart, holds.
 ///
 /// # Errors
 /// The platform failed.
-pub async fn decide_in(
+pub fn decide_in(
     isolate: Rc<Isolate>,
     request: Request,
     environment: JsValue,
     context: worker::worker_sys::Context,
     fallback: Fallback,
     told: Option<Told>,
-) -> HostResult<Passage> {
+) -> HostResult<JsValue> {
     let engine = isolate.engine();
     let selection = request::select(&engine, &request);
     fallback.set_passes(passes_undecided(engine.policy(&selection)));
-    fallback.set_without(engine.reserved_headers().iter().map(JsValue::from).collect());
+    if !engine.reserved_headers().is_empty() {
+        fallback.set_without(engine.reserved_headers().iter().map(JsValue::from).collect());
+    }
     panic_on_purpose(&request);
     let context = Context::new(context);
     keep_up(&isolate, &environment, &context);
@@ -108,9 +118,18 @@ pub async fn decide_in(
     if arrived.engine.may_hold(&selection) {
         let patience_us = arrived.isolate.settings.body_deadline_us.saturating_add(WAIT_MAX_US);
         fallback.set_patience_ms(patience_us as f64 / 1_000.0);
-        return held::decide(arrived, selection, &context).await;
+        return Ok(promised(async move { held::decide(arrived, selection, &context).await }));
     }
-    arrived.decide(&selection).await
+    let values = request::values(&arrived.engine, &selection, &arrived.request);
+    let step = arrived.engine.begin(&selection, &values);
+    match arrived.isolate.store.asks_objects() {
+        true => Asking::go_on(arrived, step),
+        false => Ok(promised(arrived.decide(step))),
+    }
+}
+
+fn promised(passage: impl Future<Output = HostResult<Passage>> + 'static) -> JsValue {
+    future_to_promise(async move { passage.await.map(JsValue::from) }).into()
 }
 
 /// Whether a policy lets requests pass that nobody can decide; a local limiter that has failed too decides nothing.
@@ -147,11 +166,14 @@ fn keep_up(isolate: &Rc<Isolate>, environment: &JsValue, context: &Context) {
 
 impl Arrived {
     /// Decides a request that holds nothing.
-    async fn decide(self, selection: &Selection) -> HostResult<Passage> {
-        let values = request::values(&self.engine, selection, &self.request);
-        let step = self.engine.begin(selection, &values);
+    async fn decide(self, step: Step) -> HostResult<Passage> {
         let decision = Steps::new(&self.isolate, &self.environment, &self.request).carry_out(step).await;
         let decision = decision.ok_or(JsValue::from_str("a step that is unknown here"))?;
+        self.passage(decision)
+    }
+
+    /// What becomes of a decided request that holds nothing.
+    pub fn passage(&self, decision: Decision) -> HostResult<Passage> {
         let Decision { action, report, .. } = self.concluded(decision);
         let degraded = self.degraded(&report);
         match action {

@@ -4,8 +4,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use lockkeeper_core::engine::Engine;
+use lockkeeper_core::engine::{Engine, Step};
 use lockkeeper_core::lease::Lease;
+use lockkeeper_core::local_call::LocalCall;
 use lockkeeper_core::policy::PolicySet;
 use lockkeeper_core::policy::load::LoadOptions;
 use wasm_bindgen::prelude::*;
@@ -97,7 +98,7 @@ impl Isolate {
     /// # Errors
     /// It cannot limit: what is wrong has been logged.
     pub async fn of(environment: &JsValue) -> HostResult<Rc<Isolate>> {
-        if let Some(isolate) = ISOLATE.with_borrow(Clone::clone) {
+        if let Some(isolate) = Isolate::known() {
             return Ok(isolate);
         }
         if REFUSED.get() {
@@ -106,6 +107,11 @@ impl Isolate {
         let isolate = Rc::new(Isolate::set_up(environment).await?);
         // While this request waited for KV, another may have been faster; its breaker and counters are in use.
         Ok(ISOLATE.with_borrow_mut(|known| Rc::clone(known.get_or_insert(isolate))))
+    }
+
+    /// The isolate, once it is set up.
+    pub fn known() -> Option<Rc<Isolate>> {
+        ISOLATE.with_borrow(Clone::clone)
     }
 
     async fn set_up(environment: &JsValue) -> HostResult<Isolate> {
@@ -143,6 +149,12 @@ impl Isolate {
     /// The engine with the policy in force.
     pub fn engine(&self) -> Rc<Engine> {
         Rc::clone(&self.engine.borrow())
+    }
+
+    /// Decides without the store.
+    pub fn decide_locally(&self, call: LocalCall) -> Step {
+        let decision = self.local.decide(&call, host::now_us());
+        call.resume(&decision)
     }
 
     /// Remembers the fencing tokens of a lease.

@@ -3,6 +3,7 @@
 //! import `js/lockkeeper.js`, which holds a `Limiter`.
 
 mod answer;
+mod asking;
 mod body;
 mod claims;
 mod connection;

@@ -9,7 +9,6 @@ use worker::web_sys::Request;
 use crate::decide::{Fallback, Told, decide_in};
 use crate::host::HostResult;
 use crate::isolate::{Isolate, Refused};
-use crate::passage::Passage;
 
 /// A policy with its breaker and its own counters for the store's absence.
 #[wasm_bindgen]
@@ -29,20 +28,20 @@ impl Limiter {
         Ok(Limiter { isolate: Rc::new(isolate) })
     }
 
-    /// Decides a request. Of `environment` count the bindings: that of the objects, if any, and the service that stands
+    /// Decides a request, as [`crate::decide::decide`] does. Of `environment` count the bindings: that of the objects, if any, and the service that stands
     /// for the origin.
     ///
     /// # Errors
     /// The platform failed.
-    pub async fn decide(
+    pub fn decide(
         &self,
         request: Request,
         environment: JsValue,
         context: worker::worker_sys::Context,
         fallback: Fallback,
         told: Told,
-    ) -> HostResult<Passage> {
-        decide_in(Rc::clone(&self.isolate), request, environment, context, fallback, Some(told)).await
+    ) -> HostResult<JsValue> {
+        decide_in(Rc::clone(&self.isolate), request, environment, context, fallback, Some(told))
     }
 }
 

@@ -1,11 +1,10 @@
 //! What was decided for a request: our answer, or its way to the origin and back. Bodies stream through; upgrades pass.
 
 use futures_channel::oneshot;
-use js_sys::Uint8Array;
+use js_sys::{Promise, Uint8Array};
 use lockkeeper_core::decision::Header;
 use lockkeeper_core::rate_limit_fields::is_single_valued;
 use wasm_bindgen::prelude::*;
-use wasm_bindgen_futures::JsFuture;
 use worker::web_sys::{Headers, ReadableStream, Response, ResponseInit};
 
 use crate::host::HostResult;
@@ -17,7 +16,7 @@ pub struct Passage(Kind);
 
 enum Kind {
     Answered(Response),
-    Open(Box<Outgoing>, Dress),
+    Open(Option<Box<Outgoing>>, Dress),
     Held(oneshot::Receiver<HostResult<Response>>),
 }
 
@@ -29,7 +28,7 @@ impl Passage {
 
     /// The request passes.
     pub fn open(outgoing: Outgoing, dress: Dress) -> Passage {
-        Passage(Kind::Open(Box::new(outgoing), dress))
+        Passage(Kind::Open(Some(Box::new(outgoing)), dress))
     }
 
     /// The request is on its way, with something that it holds; its response comes later.
@@ -49,23 +48,45 @@ impl Passage {
         }
     }
 
-    /// Sends the request on, unless it is on its way, and gives the response with our fields.
+    /// Whether the request is on its way already.
+    #[wasm_bindgen(getter, js_name = isHeld)]
+    pub fn is_held(&self) -> bool {
+        matches!(self.0, Kind::Held(_))
+    }
+
+    /// The response to a request that is on its way.
     ///
     /// # Errors
-    /// The origin could not be reached, or broke off.
-    pub async fn forward(self) -> HostResult<Response> {
+    /// The origin could not be reached, or broke off; the request was not on its way.
+    pub async fn response(self) -> HostResult<Response> {
+        let Kind::Held(response) = self.0 else { return Err(misused()) };
+        response.await.unwrap_or_else(|_| Err(JsValue::from_str("the request was given up")))
+    }
+
+    /// Sends the request on: the promise of the origin's response, which [`Passage::dressed`] takes.
+    ///
+    /// # Errors
+    /// The platform refuses the request; it was answered, is on its way or was sent before.
+    pub fn send(&mut self) -> HostResult<Promise> {
+        let Kind::Open(outgoing, _) = &mut self.0 else { return Err(misused()) };
+        let (response, _) = outgoing.take().ok_or_else(misused)?.send(Company::default())?;
+        Ok(response)
+    }
+
+    /// The origin's response with our fields.
+    ///
+    /// # Errors
+    /// The platform refuses a field.
+    pub fn dressed(self, response: Response) -> HostResult<Response> {
         match self.0 {
-            Kind::Answered(response) => Ok(response),
-            Kind::Open(outgoing, dress) => {
-                let (response, _) = outgoing.send(Company::default())?;
-                let response: Response = JsFuture::from(response).await?.unchecked_into();
-                dress.put_on(response, Content::Own)
-            }
-            Kind::Held(response) => {
-                response.await.unwrap_or_else(|_| Err(JsValue::from_str("the request was given up")))
-            }
+            Kind::Open(_, dress) => dress.put_on(response, Content::Own),
+            Kind::Answered(_) | Kind::Held(_) => Err(misused()),
         }
     }
+}
+
+fn misused() -> JsValue {
+    JsValue::from_str("the passage was used for what it is not")
 }
 
 /// What responses of the origin get from us.

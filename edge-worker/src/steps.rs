@@ -35,10 +35,7 @@ impl<'r> Steps<'r> {
             step = match step {
                 Step::Call(call) => self.call(call).await,
                 Step::Decide(decision) => return Some(decision),
-                Step::Local(local) => {
-                    let decision = self.isolate.local.decide(&local, host::now_us());
-                    local.resume(&decision)
-                }
+                Step::Local(local) => self.isolate.decide_locally(local),
                 Step::LocalClaims(claims) => self.isolate.local_claims.decide(claims),
                 Step::NeedBody(need) => self.need_body(need).await,
                 Step::WaitUntil(wait) => {

@@ -7,12 +7,14 @@ mod rest_json;
 mod tcp;
 pub mod wire;
 
+use js_sys::Promise;
 use lockkeeper_core::breaker::{Breaker, BreakerConfig};
 use lockkeeper_core::resp::{Reply, encode_command};
 use lockkeeper_core::script;
 use lockkeeper_core::store::{Refusal, StoreFailure};
 use std::cell::{Cell, RefCell};
 use wasm_bindgen::JsValue;
+use wasm_bindgen_futures::JsFuture;
 
 use self::object::Unanswered;
 use self::rest::RestSession;
@@ -40,6 +42,14 @@ pub struct Session<'s> {
     line: Line,
 }
 
+/// A command on its way to an object.
+pub struct Asked {
+    /// What its reply begins with.
+    pub tag: String,
+    /// What [`Store::heard_object`] reads.
+    pub answer: Promise,
+}
+
 enum Line {
     Tcp(TcpSession),
     Object,
@@ -51,6 +61,11 @@ impl Store {
     pub fn new(transport: Transport, deadline_us: u64, seed: u64) -> Store {
         let breaker = RefCell::new(Breaker::new(BreakerConfig::default(), seed));
         Store { transport, deadline_us, breaker, probed_at_us: Cell::new(None) }
+    }
+
+    /// The longest that a request waits for the store.
+    pub fn deadline_us(&self) -> u64 {
+        self.deadline_us
     }
 
     /// Begins the calls of a request; its deadline counts from now.
@@ -92,9 +107,50 @@ impl Store {
         }
     }
 
+    /// Whether Durable Objects hold the connections to it.
+    pub fn asks_objects(&self) -> bool {
+        matches!(self.transport, Transport::DurableObject { .. })
+    }
+
     /// Whether calls go out.
     pub fn is_asked(&self) -> bool {
         self.breaker.borrow().is_closed()
+    }
+
+    /// Sends a command to an object, while the store is not known to fail; `None` for that and for another transport.
+    pub fn ask_object(
+        &self,
+        environment: &JsValue,
+        write: impl FnOnce(&str, &mut Vec<u8>),
+        wait_us: u64,
+    ) -> Option<Asked> {
+        if !self.is_asked() {
+            return None;
+        }
+        let (tag, mut command) = (tag(), Vec::new());
+        write(&tag, &mut command);
+        let answer = object::ask(environment, &self.transport, (&tag, &command), wait_us)?;
+        Some(Asked { tag, answer })
+    }
+
+    /// The reply in an object's answer.
+    pub fn heard_object(&self, tag: &str, answer: &JsValue) -> Result<Reply, StoreFailure> {
+        self.heard(object::heard(answer).map(|result| own(result, tag)))
+    }
+
+    fn heard(&self, answered: Result<Result<Reply, StoreFailure>, Unanswered>) -> Result<Reply, StoreFailure> {
+        match answered {
+            Ok(result) => {
+                let answers = matches!(result, Ok(_) | Err(StoreFailure::Refused(Refusal::NoScript)));
+                // An object that answers is well, whatever it says of the store: it has a breaker of its own.
+                self.count(answers || self.asks_objects());
+                result
+            }
+            Err(Unanswered(failure)) => {
+                self.count(false);
+                Err(failure)
+            }
+        }
     }
 
     /// An answer to a call that was sent before the breaker opened does not close it; the probe does.
@@ -123,40 +179,27 @@ impl Session<'_> {
         let tag = tag();
         let mut command = Vec::new();
         write(&tag, &mut command);
-        match self.exchange(&tag, &command).await {
-            Ok(result) => {
-                let answers = matches!(result, Ok(_) | Err(StoreFailure::Refused(Refusal::NoScript)));
-                // An object that answers is well, whatever it says of the store: it has a breaker of its own.
-                self.store.count(answers || matches!(self.line, Line::Object));
-                result
-            }
-            Err(Unanswered(failure)) => {
-                self.store.count(false);
-                Err(failure)
-            }
-        }
+        let answered = self.exchange(&tag, &command).await;
+        self.store.heard(answered)
     }
 
     async fn exchange(&mut self, tag: &str, command: &[u8]) -> Result<Result<Reply, StoreFailure>, Unanswered> {
-        let deadline_us = self.deadline_us;
-        let answered = host::within(deadline_us, self.send(tag, command)).await;
-        let result = match answered {
-            Some(answered) => answered?,
-            None => return Err(Unanswered(self.timed_out())),
-        };
-        Ok(result.and_then(|reply| if echoes(&reply, tag) { Ok(reply) } else { Err(StoreFailure::Unknown) }))
+        let left_us = self.deadline_us.saturating_sub(host::now_us());
+        if let Some(answer) = object::ask(self.environment, &self.store.transport, (tag, command), left_us) {
+            let answer = JsFuture::from(answer).await.unwrap_or_default();
+            return object::heard(&answer).map(|result| own(result, tag));
+        }
+        match host::within(self.deadline_us, self.send(command)).await {
+            Some(result) => Ok(own(result, tag)),
+            None => Err(Unanswered(self.timed_out())),
+        }
     }
 
-    async fn send(&mut self, tag: &str, command: &[u8]) -> Result<Result<Reply, StoreFailure>, Unanswered> {
-        let left_us = self.deadline_us.saturating_sub(host::now_us());
+    async fn send(&mut self, command: &[u8]) -> Result<Reply, StoreFailure> {
         match (&mut self.line, &self.store.transport) {
-            (Line::Tcp(session), Transport::Tcp(server)) => Ok(session.ask(server, command).await),
-            (Line::Rest(session), Transport::Rest { url, token }) => Ok(session.ask(url, token, command).await),
-            (_, Transport::DurableObject { objects, location, .. }) => {
-                let object = u32::try_from(host::random().checked_rem(u64::from(*objects)).unwrap_or(0)).unwrap_or(0);
-                object::ask(self.environment, (object, location.as_deref()), (tag, command), left_us).await
-            }
-            _ => Ok(Err(StoreFailure::NotSent)),
+            (Line::Tcp(session), Transport::Tcp(server)) => session.ask(server, command).await,
+            (Line::Rest(session), Transport::Rest { url, token }) => session.ask(url, token, command).await,
+            _ => Err(StoreFailure::NotSent),
         }
     }
 
@@ -182,6 +225,11 @@ impl Drop for Session<'_> {
 /// A mark that no other command in flight has.
 fn tag() -> String {
     format!("{:016x}", host::random())
+}
+
+/// The reply, if it is that of the command with this tag.
+fn own(result: Result<Reply, StoreFailure>, tag: &str) -> Result<Reply, StoreFailure> {
+    result.and_then(|reply| if echoes(&reply, tag) { Ok(reply) } else { Err(StoreFailure::Unknown) })
 }
 
 /// A script's reply begins with the tag of the command that it answers.

@@ -1,56 +1,53 @@
 //! Asking a Durable Object that holds a connection to the store, by a call of its method.
 
-use js_sys::{Object, Reflect, Uint8Array};
+use js_sys::{Promise, Uint8Array};
 use lockkeeper_core::resp::Reply;
 use lockkeeper_core::store::StoreFailure;
 use wasm_bindgen::prelude::*;
 
 use super::wire;
-use crate::host::{HostResult, member};
+use crate::host;
+use crate::settings::Transport;
 
-/// The binding of the objects' namespace.
-const BINDING: &str = "STORE_CONNECTION";
-
-#[wasm_bindgen]
+#[wasm_bindgen(module = "/js/store_object.js")]
 extern "C" {
-    type Namespace;
-    #[wasm_bindgen(method, js_name = getByName, catch)]
-    fn by_name(this: &Namespace, name: &str, options: &JsValue) -> HostResult<Stub>;
+    #[wasm_bindgen(js_name = askObject)]
+    fn ask_object(
+        environment: &JsValue,
+        name: &str,
+        location: Option<&str>,
+        tag: &str,
+        command: Uint8Array,
+        wait_ms: f64,
+    ) -> Promise;
+}
 
-    type Stub;
-    #[wasm_bindgen(method, catch)]
-    async fn ask(this: &Stub, tag: &str, command: Uint8Array, wait_ms: f64) -> HostResult<JsValue>;
+/// Sends a command that is marked with `tag` to one of the objects. The promise comes to what [`heard`] reads, in
+/// `wait_us` or little more. `None` for another transport.
+pub fn ask(
+    environment: &JsValue,
+    transport: &Transport,
+    (tag, command): (&str, &[u8]),
+    wait_us: u64,
+) -> Option<Promise> {
+    let Transport::DurableObject { objects, location, .. } = transport else { return None };
+    let object = host::random().checked_rem(u64::from(*objects)).unwrap_or(0);
+    let wait_ms = wait_us.div_ceil(1_000) as f64;
+    let command = Uint8Array::from(command);
+    Some(ask_object(environment, &format!("store-{object}"), location.as_deref(), tag, command, wait_ms))
 }
 
 /// The object's answer. A call that fails may have reached the store.
 ///
 /// # Errors
 /// [`Unanswered`] when it was not the object that answered.
-pub async fn ask(
-    environment: &JsValue,
-    (object, location): (u32, Option<&str>),
-    (tag, command): (&str, &[u8]),
-    wait_us: u64,
-) -> Result<Result<Reply, StoreFailure>, Unanswered> {
-    let stub = stub(environment, object, location).map_err(|_| Unanswered(StoreFailure::NotSent))?;
-    let wait_ms = wait_us.div_ceil(1_000) as f64;
-    let answer = stub.ask(tag, Uint8Array::from(command), wait_ms).await;
-    let bytes = answer.map_err(|_| Unanswered(StoreFailure::Unknown))?;
-    Ok(wire::decode(&bytes.unchecked_into::<Uint8Array>().to_vec()))
+pub fn heard(answer: &JsValue) -> Result<Result<Reply, StoreFailure>, Unanswered> {
+    match answer.dyn_ref::<Uint8Array>() {
+        Some(bytes) => Ok(wire::decode(&bytes.to_vec())),
+        None if answer.is_null() => Err(Unanswered(StoreFailure::NotSent)),
+        None => Err(Unanswered(StoreFailure::Unknown)),
+    }
 }
 
 /// No answer of the object, and what that means for the command.
 pub struct Unanswered(pub StoreFailure);
-
-fn stub(environment: &JsValue, object: u32, location: Option<&str>) -> HostResult<Stub> {
-    let namespace: Namespace = member(environment, BINDING).ok_or(JsValue::NULL)?.unchecked_into();
-    let options = match location {
-        Some(location) => {
-            let options = Object::new();
-            Reflect::set(&options, &"locationHint".into(), &location.into())?;
-            options.into()
-        }
-        None => JsValue::UNDEFINED,
-    };
-    namespace.by_name(&format!("store-{object}"), &options)
-}
