@@ -1,4 +1,4 @@
-//! A request that holds nothing and asks a Durable Object. The platform's own promises wait, and not this module: each of
+//! A request that holds nothing, and whose command JavaScript waits for. The platform's own promises wait, and not this module: each of
 //! its futures costs the platform several calls from one language into the other.
 
 use js_sys::Promise;
@@ -33,7 +33,7 @@ impl Asking {
 
 #[wasm_bindgen]
 impl Asking {
-    /// The object's answer. It never fails.
+    /// The store's answer. It never fails.
     #[wasm_bindgen(getter)]
     pub fn answer(&self) -> Promise {
         self.asked.answer.clone()
@@ -45,7 +45,7 @@ impl Asking {
     /// The platform failed.
     pub fn resume(self, answer: &JsValue) -> HostResult<JsValue> {
         let Asking { arrived, call, asked, deadline_us } = self;
-        let result = arrived.isolate.store.heard_object(&asked.tag, answer);
+        let result = arrived.isolate.store.reply(&asked.tag, answer);
         go_on(arrived, call.resume(result), deadline_us)
     }
 }
@@ -56,7 +56,7 @@ fn go_on(arrived: Arrived, mut step: Step, deadline_us: u64) -> HostResult<JsVal
             Step::Call(call) => {
                 let wait_us = deadline_us.saturating_sub(host::now_us());
                 let store = &arrived.isolate.store;
-                match store.ask_object(&arrived.environment, |tag, out| call.write(tag, out), wait_us) {
+                match store.ask(&arrived.environment, |tag, out| call.write(tag, out), wait_us) {
                     Some(asked) => return Ok(Asking { arrived, call, asked, deadline_us }.into()),
                     None => call.resume(Err(StoreFailure::NotSent)),
                 }

@@ -122,7 +122,7 @@ pub fn decide_in(
     }
     let values = request::values(&arrived.engine, &selection, &arrived.request);
     let step = arrived.engine.begin(&selection, &values);
-    match arrived.isolate.store.asks_objects() {
+    match arrived.isolate.store.is_promised() {
         true => Asking::go_on(arrived, step),
         false => Ok(promised(arrived.decide(step))),
     }

@@ -17,7 +17,6 @@ use wasm_bindgen::JsValue;
 use wasm_bindgen_futures::JsFuture;
 
 use self::object::Unanswered;
-use self::rest::RestSession;
 use self::tcp::TcpSession;
 use crate::host;
 use crate::settings::Transport;
@@ -39,21 +38,15 @@ pub struct Session<'s> {
     store: &'s Store,
     environment: &'s JsValue,
     deadline_us: u64,
-    line: Line,
+    tcp: TcpSession,
 }
 
-/// A command on its way to an object.
+/// A command on its way.
 pub struct Asked {
     /// What its reply begins with.
     pub tag: String,
-    /// What [`Store::heard_object`] reads.
+    /// What [`Store::reply`] reads.
     pub answer: Promise,
-}
-
-enum Line {
-    Tcp(TcpSession),
-    Object,
-    Rest(RestSession),
 }
 
 impl Store {
@@ -70,12 +63,8 @@ impl Store {
 
     /// Begins the calls of a request; its deadline counts from now.
     pub fn session<'s>(&'s self, environment: &'s JsValue) -> Session<'s> {
-        let line = match self.transport {
-            Transport::Tcp(_) => Line::Tcp(TcpSession::default()),
-            Transport::DurableObject { .. } => Line::Object,
-            Transport::Rest { .. } => Line::Rest(RestSession::default()),
-        };
-        Session { store: self, environment, deadline_us: host::now_us().saturating_add(self.deadline_us), line }
+        let deadline_us = host::now_us().saturating_add(self.deadline_us);
+        Session { store: self, environment, deadline_us, tcp: TcpSession::default() }
     }
 
     /// Whether a probe is due. If so, the caller must [`Store::probe`].
@@ -101,14 +90,18 @@ impl Store {
         let mut session = self.session(environment);
         let answered = session.exchange(&tag, &command).await;
         self.probed_at_us.set(None);
-        match (answered, &session.line) {
-            (Ok(Ok(_)), _) | (Ok(Err(_)), Line::Object) => self.breaker.borrow_mut().success(),
+        match answered {
+            Ok(result) if result.is_ok() || self.asks_objects() => self.breaker.borrow_mut().success(),
             _ => self.breaker.borrow_mut().probe_failure(host::now_us()),
         }
     }
 
-    /// Whether Durable Objects hold the connections to it.
-    pub fn asks_objects(&self) -> bool {
+    /// Whether JavaScript waits for its answers, see [`Store::ask`].
+    pub fn is_promised(&self) -> bool {
+        !matches!(self.transport, Transport::Tcp(_))
+    }
+
+    fn asks_objects(&self) -> bool {
         matches!(self.transport, Transport::DurableObject { .. })
     }
 
@@ -117,25 +110,37 @@ impl Store {
         self.breaker.borrow().is_closed()
     }
 
-    /// Sends a command to an object, while the store is not known to fail; `None` for that and for another transport.
-    pub fn ask_object(
-        &self,
-        environment: &JsValue,
-        write: impl FnOnce(&str, &mut Vec<u8>),
-        wait_us: u64,
-    ) -> Option<Asked> {
+    /// Sends a command over a transport that JavaScript waits for. `None` while the store is known to fail, and when the
+    /// command cannot be sent.
+    pub fn ask(&self, environment: &JsValue, write: impl FnOnce(&str, &mut Vec<u8>), wait_us: u64) -> Option<Asked> {
         if !self.is_asked() {
             return None;
         }
         let (tag, mut command) = (tag(), Vec::new());
         write(&tag, &mut command);
-        let answer = object::ask(environment, &self.transport, (&tag, &command), wait_us)?;
+        let answer = self.promise(environment, (&tag, &command), wait_us)?;
         Some(Asked { tag, answer })
     }
 
-    /// The reply in an object's answer.
-    pub fn heard_object(&self, tag: &str, answer: &JsValue) -> Result<Reply, StoreFailure> {
-        self.heard(object::heard(answer).map(|result| own(result, tag)))
+    /// The reply in the answer to such a command.
+    pub fn reply(&self, tag: &str, answer: &JsValue) -> Result<Reply, StoreFailure> {
+        self.heard(self.read(tag, answer))
+    }
+
+    fn promise(&self, environment: &JsValue, (tag, command): (&str, &[u8]), wait_us: u64) -> Option<Promise> {
+        let wait_ms = wait_us.div_ceil(1_000) as f64;
+        match &self.transport {
+            Transport::DurableObject { objects, location, .. } => {
+                Some(object::ask(environment, (*objects, location.as_deref()), (tag, command), wait_ms))
+            }
+            Transport::Rest { url, token } => rest::ask(url, token, command, wait_ms),
+            Transport::Tcp(_) => None,
+        }
+    }
+
+    fn read(&self, tag: &str, answer: &JsValue) -> Result<Result<Reply, StoreFailure>, Unanswered> {
+        let result = if self.asks_objects() { object::heard(answer)? } else { rest::heard(answer) };
+        Ok(own(result, tag))
     }
 
     fn heard(&self, answered: Result<Result<Reply, StoreFailure>, Unanswered>) -> Result<Reply, StoreFailure> {
@@ -184,29 +189,15 @@ impl Session<'_> {
     }
 
     async fn exchange(&mut self, tag: &str, command: &[u8]) -> Result<Result<Reply, StoreFailure>, Unanswered> {
-        let left_us = self.deadline_us.saturating_sub(host::now_us());
-        if let Some(answer) = object::ask(self.environment, &self.store.transport, (tag, command), left_us) {
-            let answer = JsFuture::from(answer).await.unwrap_or_default();
-            return object::heard(&answer).map(|result| own(result, tag));
-        }
-        match host::within(self.deadline_us, self.send(command)).await {
+        let Transport::Tcp(server) = &self.store.transport else {
+            let left_us = self.deadline_us.saturating_sub(host::now_us());
+            let answer = self.store.promise(self.environment, (tag, command), left_us);
+            let answer = JsFuture::from(answer.ok_or(Unanswered(StoreFailure::NotSent))?).await;
+            return self.store.read(tag, &answer.unwrap_or_default());
+        };
+        match host::within(self.deadline_us, self.tcp.ask(server, command)).await {
             Some(result) => Ok(own(result, tag)),
-            None => Err(Unanswered(self.timed_out())),
-        }
-    }
-
-    async fn send(&mut self, command: &[u8]) -> Result<Reply, StoreFailure> {
-        match (&mut self.line, &self.store.transport) {
-            (Line::Tcp(session), Transport::Tcp(server)) => session.ask(server, command).await,
-            (Line::Rest(session), Transport::Rest { url, token }) => session.ask(url, token, command).await,
-            _ => Err(StoreFailure::NotSent),
-        }
-    }
-
-    fn timed_out(&self) -> StoreFailure {
-        match &self.line {
-            Line::Tcp(session) => session.timed_out(),
-            Line::Object | Line::Rest(_) => StoreFailure::Unknown,
+            None => Err(Unanswered(self.tcp.timed_out())),
         }
     }
 }
@@ -214,11 +205,7 @@ impl Session<'_> {
 /// Closes what the calls had opened. The platform itself closes what a request leaves that it has cancelled.
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        match &mut self.line {
-            Line::Tcp(session) => session.close(),
-            Line::Object => {}
-            Line::Rest(session) => session.close(),
-        }
+        self.tcp.close();
     }
 }
 

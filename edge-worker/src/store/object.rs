@@ -7,9 +7,8 @@ use wasm_bindgen::prelude::*;
 
 use super::wire;
 use crate::host;
-use crate::settings::Transport;
 
-#[wasm_bindgen(module = "/js/store_object.js")]
+#[wasm_bindgen(module = "/js/store_calls.js")]
 extern "C" {
     #[wasm_bindgen(js_name = askObject)]
     fn ask_object(
@@ -22,19 +21,17 @@ extern "C" {
     ) -> Promise;
 }
 
-/// Sends a command that is marked with `tag` to one of the objects. The promise comes to what [`heard`] reads, in
-/// `wait_us` or little more. `None` for another transport.
+/// Sends a command that is marked with `tag` to one of that many objects. The promise comes to what [`heard`] reads, in
+/// `wait_ms` or little more.
 pub fn ask(
     environment: &JsValue,
-    transport: &Transport,
+    (objects, location): (u32, Option<&str>),
     (tag, command): (&str, &[u8]),
-    wait_us: u64,
-) -> Option<Promise> {
-    let Transport::DurableObject { objects, location, .. } = transport else { return None };
-    let object = host::random().checked_rem(u64::from(*objects)).unwrap_or(0);
-    let wait_ms = wait_us.div_ceil(1_000) as f64;
+    wait_ms: f64,
+) -> Promise {
+    let object = host::random().checked_rem(u64::from(objects)).unwrap_or(0);
     let command = Uint8Array::from(command);
-    Some(ask_object(environment, &format!("store-{object}"), location.as_deref(), tag, command, wait_ms))
+    ask_object(environment, &format!("store-{object}"), location, tag, command, wait_ms)
 }
 
 /// The object's answer. A call that fails may have reached the store.

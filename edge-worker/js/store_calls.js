@@ -1,0 +1,39 @@
+// The calls to the store that JavaScript waits for. Each resolves to undefined when no answer comes in time or the call
+// fails, and to null when it could not be made.
+
+// Asks the Durable Object that holds the connection. Resolves to its answer.
+export function askObject(environment, name, location, tag, command, waitMs) {
+  let answer;
+  try {
+    const hint = location && { locationHint: location };
+    answer = environment.STORE_CONNECTION.getByName(name, hint).ask(tag, command, waitMs);
+  } catch {
+    return Promise.resolve(null);
+  }
+  return within(answer, waitMs);
+}
+
+// Asks a store behind HTTP. Resolves to status and body.
+export function askFront(url, token, body, waitMs) {
+  const late = new AbortController();
+  const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
+  const exchange = async () => {
+    const response = await fetch(url, { method: "POST", headers, body, signal: late.signal });
+    return [response.status, await response.text()];
+  };
+  return within(exchange(), waitMs, late);
+}
+
+function within(answer, waitMs, late) {
+  return new Promise((resolve) => {
+    const timer = setTimeout(() => {
+      resolve();
+      late?.abort();
+    }, waitMs);
+    const end = (answer) => {
+      clearTimeout(timer);
+      resolve(answer);
+    };
+    answer.then(end, () => end());
+  });
+}
