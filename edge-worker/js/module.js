@@ -1,6 +1,6 @@
 // Keeps the module usable: an instance that has panicked is replaced, and nobody waits for it.
 import wasm from "./lockkeeper_worker_bg.wasm";
-import { __wbg_reset_state, Asking, initSync, Passage, watch } from "./lockkeeper_worker.js";
+import { __wbg_reset_state, initSync, Passage, watch } from "./lockkeeper_worker.js";
 
 // The store is given STORE_DEADLINE, at most 10 s: after this the module has failed, unless it asked for more patience.
 const LOST_AFTER_MS = 11_000;
@@ -29,20 +29,17 @@ function panicked(message) {
   for (const abandon of unsettled) abandon(new Error("the module panicked"));
 }
 
-// Goes on from a decision's first step until there is a passage.
+// Lets a request in and goes on until it is decided.
 export async function decided(begin, fallback) {
   const began = liveInstance();
-  let step = begin();
-  while (!(step instanceof Passage)) {
-    if (step instanceof Asking) {
-      const answer = await step.answer;
-      if (isBroken || instance !== began) throw new Error("the module panicked");
-      step = step.resume(answer);
-    } else {
-      step = await bounded(step, fallback);
-    }
+  let passage = begin();
+  if (!(passage instanceof Passage)) passage = await bounded(passage, fallback);
+  for (let asked = passage.asked; asked; asked = passage.asked) {
+    const answer = await asked;
+    if (isBroken || instance !== began) throw new Error("the module panicked");
+    passage.resume(answer);
   }
-  return step;
+  return passage;
 }
 
 // Sends a request on, unless it is on its way, and gives the response with our fields.

@@ -13,7 +13,7 @@ use worker::Context;
 use worker::web_sys::Request;
 
 use crate::answer;
-use crate::asking::Asking;
+use crate::asking;
 use crate::body::RequestBody;
 use crate::held;
 use crate::host::{self, HostResult};
@@ -72,7 +72,7 @@ pub struct Arrived {
     pub told: Option<Told>,
 }
 
-/// Decides a request: its [`Passage`], an [`Asking`] on the way there, or a promise of either.
+/// Lets a request in: its [`Passage`], or a promise of that.
 ///
 /// # Errors
 /// It cannot be decided: settings or policy are refused, or the platform failed.
@@ -123,7 +123,7 @@ pub fn decide_in(
     let values = request::values(&arrived.engine, &selection, &arrived.request);
     let step = arrived.engine.begin(&selection, &values);
     match arrived.isolate.store.is_promised() {
-        true => Asking::go_on(arrived, step),
+        true => asking::begin(arrived, step).map(JsValue::from),
         false => Ok(promised(arrived.decide(step))),
     }
 }

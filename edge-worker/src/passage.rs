@@ -1,4 +1,5 @@
-//! What was decided for a request: our answer, or its way to the origin and back. Bodies stream through; upgrades pass.
+//! A request on its way through: to the store, then to our answer, or to the origin and back. Bodies stream through;
+//! upgrades pass.
 
 use futures_channel::oneshot;
 use js_sys::{Promise, Uint8Array};
@@ -7,17 +8,22 @@ use lockkeeper_core::rate_limit_fields::is_single_valued;
 use wasm_bindgen::prelude::*;
 use worker::web_sys::{Headers, ReadableStream, Response, ResponseInit};
 
+use crate::asking::Asking;
 use crate::host::HostResult;
 use crate::outgoing::{Company, Outgoing};
 
-/// A decided request.
+/// A request on its way through.
 #[wasm_bindgen]
 pub struct Passage(Kind);
 
 enum Kind {
     Answered(Response),
-    Open(Option<Box<Outgoing>>, Dress),
+    Asking(Box<Asking>),
     Held(oneshot::Receiver<HostResult<Response>>),
+    Open(Box<Outgoing>, Dress),
+    Sent(Dress),
+    /// A call of it failed.
+    Void,
 }
 
 impl Passage {
@@ -26,9 +32,14 @@ impl Passage {
         Passage(Kind::Answered(response))
     }
 
+    /// The request waits for the store.
+    pub fn asking(asking: Asking) -> Passage {
+        Passage(Kind::Asking(Box::new(asking)))
+    }
+
     /// The request passes.
     pub fn open(outgoing: Outgoing, dress: Dress) -> Passage {
-        Passage(Kind::Open(Some(Box::new(outgoing)), dress))
+        Passage(Kind::Open(Box::new(outgoing), dress))
     }
 
     /// The request is on its way, with something that it holds; its response comes later.
@@ -39,12 +50,31 @@ impl Passage {
 
 #[wasm_bindgen]
 impl Passage {
+    /// The promise of the store's answer, for as long as there is one to wait for. It never fails.
+    #[wasm_bindgen(getter)]
+    pub fn asked(&self) -> Option<Promise> {
+        match &self.0 {
+            Kind::Asking(asking) => Some(asking.asked.answer.clone()),
+            _ => None,
+        }
+    }
+
+    /// Goes on with that answer.
+    ///
+    /// # Errors
+    /// The platform failed; there was nothing to wait for.
+    pub fn resume(&mut self, answer: &JsValue) -> HostResult<()> {
+        let Kind::Asking(asking) = std::mem::replace(&mut self.0, Kind::Void) else { return Err(misused()) };
+        *self = asking.resume(answer)?;
+        Ok(())
+    }
+
     /// Our answer, if the request does not pass.
     #[wasm_bindgen(getter)]
     pub fn answer(&self) -> Option<Response> {
         match &self.0 {
             Kind::Answered(response) => Some(Clone::clone(response)),
-            Kind::Open(..) | Kind::Held(_) => None,
+            _ => None,
         }
     }
 
@@ -68,8 +98,9 @@ impl Passage {
     /// # Errors
     /// The platform refuses the request; it was answered, is on its way or was sent before.
     pub fn send(&mut self) -> HostResult<Promise> {
-        let Kind::Open(outgoing, _) = &mut self.0 else { return Err(misused()) };
-        let (response, _) = outgoing.take().ok_or_else(misused)?.send(Company::default())?;
+        let Kind::Open(outgoing, dress) = std::mem::replace(&mut self.0, Kind::Void) else { return Err(misused()) };
+        let (response, _) = outgoing.send(Company::default())?;
+        self.0 = Kind::Sent(dress);
         Ok(response)
     }
 
@@ -78,10 +109,8 @@ impl Passage {
     /// # Errors
     /// The platform refuses a field.
     pub fn dressed(self, response: Response) -> HostResult<Response> {
-        match self.0 {
-            Kind::Open(_, dress) => dress.put_on(response, Content::Own),
-            Kind::Answered(_) | Kind::Held(_) => Err(misused()),
-        }
+        let Kind::Sent(dress) = self.0 else { return Err(misused()) };
+        dress.put_on(response, Content::Own)
     }
 }
 
