@@ -7,12 +7,12 @@ export class StoreConnection extends DurableObject {
   #connection;
   #instance;
 
-  ask(tag, command, waitMs) {
+  ask(tag, command, waitMs, probeKey, isBulky) {
     const instance = liveInstance();
     if (this.#instance !== instance) {
       this.#connection = new Connection(this.env);
       this.#instance = instance;
     }
-    return this.#connection.ask(tag, command, waitMs);
+    return this.#connection.ask(tag, command, waitMs, probeKey, isBulky);
   }
 }

@@ -69,10 +69,22 @@ impl Connection {
         Ok(Connection { shared: Rc::new(Shared::new(server, settings.deadline_us)) })
     }
 
-    /// Sends a command that is marked with `tag` and gives the reply, or why there is none within `wait_ms`.
-    pub async fn ask(&self, tag: String, command: Vec<u8>, wait_ms: f64) -> Uint8Array {
+    /// Sends a command that is marked with `tag` and gives the reply, or why there is none within `wait_ms`. Whoever asks
+    /// may write `probe_key`, if it says one; a command that is bulky lets others go first.
+    pub async fn ask(
+        &self,
+        tag: String,
+        command: Vec<u8>,
+        wait_ms: f64,
+        probe_key: Option<String>,
+        is_bulky: Option<bool>,
+    ) -> Uint8Array {
         let shared = Rc::clone(&self.shared);
-        let answer = shared.ask(tag, &command, (wait_ms * 1_000.0) as u64).await;
+        if let Some(key) = probe_key {
+            shared.pipe.borrow_mut().probe_at(&key);
+        }
+        let wait_us = (wait_ms * 1_000.0) as u64;
+        let answer = shared.ask((tag, &command), is_bulky.unwrap_or(false), wait_us).await;
         Uint8Array::from(wire::encode(&answer).as_slice())
     }
 }
@@ -87,6 +99,7 @@ impl Shared {
             stuck_after_us: STUCK_AFTER_US,
             reconnect_pause_us: RECONNECT_PAUSE_US,
             waits_to_reconnect: true,
+            // Those who ask say another: the store may let them write no key but their own.
             probe_key: "lockkeeper:probe".into(),
             breaker: BreakerConfig::default(),
         };
@@ -101,13 +114,16 @@ impl Shared {
         }
     }
 
-    async fn ask(self: Rc<Self>, tag: String, command: &[u8], wait_us: u64) -> Answer {
+    async fn ask(self: Rc<Self>, (tag, command): (String, &[u8]), is_bulky: bool, wait_us: u64) -> Answer {
         let now_us = host::now_us();
         self.asked_at_us.set(now_us);
         let (answer, answered) = oneshot::channel();
         let times_us = (now_us, now_us.saturating_add(wait_us.min(self.deadline_us)));
         let write = |_: &_, _: &str, out: &mut Vec<u8>| out.extend_from_slice(command);
-        let submitted = self.pipe.borrow_mut().submit_tagged(answer, tag, times_us, write);
+        let submitted = match is_bulky {
+            false => self.pipe.borrow_mut().submit_tagged(answer, tag, times_us, write),
+            true => self.pipe.borrow_mut().submit_bulky_tagged(answer, tag, times_us, write),
+        };
         // A refused call still asks for the connection.
         self.maintain(now_us);
         self.flush(Moment::Submitted);

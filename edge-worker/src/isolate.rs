@@ -127,8 +127,10 @@ impl Isolate {
 
     fn new(settings: Settings, version: Option<String>, policy: &str) -> Result<Isolate, Refused> {
         let engine = load(policy, &settings).map_err(|faults| Refused { what: "policy", faults })?;
+        let store = Store::new(settings.transport.clone(), settings.deadline_us, host::random());
+        store.probe_in(&engine.policies().namespace);
         Ok(Isolate {
-            store: Store::new(settings.transport.clone(), settings.deadline_us, host::random()),
+            store,
             local: LocalTable::new(settings.local_sets, host::random_bytes()),
             local_claims: LocalClaims::new(host::random_bytes()),
             held_bytes: HeldBytes { bytes: Cell::new(0), bytes_max: settings.held_bodies_bytes },
@@ -166,7 +168,10 @@ impl Isolate {
         let known = self.version.borrow().clone();
         let Ok(Some((version, policy))) = stored_policy(environment, known.as_deref()).await else { return };
         match load(&policy, &self.settings) {
-            Ok(engine) => *self.engine.borrow_mut() = Rc::new(engine),
+            Ok(engine) => {
+                self.store.probe_in(&engine.policies().namespace);
+                *self.engine.borrow_mut() = Rc::new(engine);
+            }
             Err(faults) => log::refused(&format!("policy {version}"), &faults),
         }
         *self.version.borrow_mut() = Some(version);

@@ -14,7 +14,7 @@ use lockkeeper_core::store::{Refusal, StoreFailure};
 use std::cell::{Cell, RefCell};
 use wasm_bindgen::JsValue;
 
-use self::object::Unanswered;
+use self::object::{Question, Unanswered};
 use self::rest::RestSession;
 use self::tcp::TcpSession;
 use crate::host;
@@ -28,6 +28,8 @@ pub struct Store {
     transport: Transport,
     deadline_us: u64,
     breaker: RefCell<Breaker>,
+    /// What probes write.
+    probe_key: RefCell<String>,
     /// When the probe under way began.
     probed_at_us: Cell<Option<u64>>,
 }
@@ -38,6 +40,8 @@ pub struct Session<'s> {
     environment: &'s JsValue,
     deadline_us: u64,
     line: Line,
+    /// Whether the commands of others go first, where they share a connection.
+    pub gives_way: bool,
 }
 
 enum Line {
@@ -50,7 +54,12 @@ impl Store {
     /// A store nothing is known of yet. `seed` is random.
     pub fn new(transport: Transport, deadline_us: u64, seed: u64) -> Store {
         let breaker = RefCell::new(Breaker::new(BreakerConfig::default(), seed));
-        Store { transport, deadline_us, breaker, probed_at_us: Cell::new(None) }
+        Store { transport, deadline_us, breaker, probe_key: RefCell::default(), probed_at_us: Cell::new(None) }
+    }
+
+    /// Probes write a key of this namespace from now on.
+    pub fn probe_in(&self, namespace: &str) {
+        self.probe_key.replace(format!("{namespace}:probe"));
     }
 
     /// Begins the calls of a request; its deadline counts from now.
@@ -60,7 +69,8 @@ impl Store {
             Transport::DurableObject { .. } => Line::Object,
             Transport::Rest { .. } => Line::Rest(RestSession::default()),
         };
-        Session { store: self, environment, deadline_us: host::now_us().saturating_add(self.deadline_us), line }
+        let deadline_us = host::now_us().saturating_add(self.deadline_us);
+        Session { store: self, environment, deadline_us, line, gives_way: false }
     }
 
     /// Whether a probe is due. If so, the caller must [`Store::probe`].
@@ -79,8 +89,8 @@ impl Store {
     }
 
     /// Looks whether the store is back: it must take a write.
-    pub async fn probe(&self, environment: &JsValue, key: &str) {
-        let tag = tag();
+    pub async fn probe(&self, environment: &JsValue) {
+        let (tag, key) = (tag(), self.probe_key.borrow().clone());
         let mut command = Vec::new();
         encode_command(&[b"EVAL", script::PROBE.text().as_bytes(), b"1", key.as_bytes(), tag.as_bytes()], &mut command);
         let mut session = self.session(environment);
@@ -154,7 +164,9 @@ impl Session<'_> {
             (Line::Rest(session), Transport::Rest { url, token }) => Ok(session.ask(url, token, command).await),
             (_, Transport::DurableObject { objects, location, .. }) => {
                 let object = u32::try_from(host::random().checked_rem(u64::from(*objects)).unwrap_or(0)).unwrap_or(0);
-                object::ask(self.environment, (object, location.as_deref()), (tag, command), left_us).await
+                let (probe_key, gives_way) = (self.store.probe_key.borrow().clone(), self.gives_way);
+                let question = Question { tag, command, wait_us: left_us, probe_key: &probe_key, gives_way };
+                object::ask(self.environment, (object, location.as_deref()), question).await
             }
             _ => Ok(Err(StoreFailure::NotSent)),
         }

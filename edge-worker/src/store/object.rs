@@ -19,7 +19,28 @@ extern "C" {
 
     type Stub;
     #[wasm_bindgen(method, catch)]
-    async fn ask(this: &Stub, tag: &str, command: Uint8Array, wait_ms: f64) -> HostResult<JsValue>;
+    async fn ask(
+        this: &Stub,
+        tag: &str,
+        command: Uint8Array,
+        wait_ms: f64,
+        probe_key: &str,
+        is_bulky: bool,
+    ) -> HostResult<JsValue>;
+}
+
+/// What an object is asked.
+pub struct Question<'q> {
+    /// The command's mark.
+    pub tag: &'q str,
+    /// The command.
+    pub command: &'q [u8],
+    /// How long its reply is waited for.
+    pub wait_us: u64,
+    /// What the object may write when it looks whether the store is back.
+    pub probe_key: &'q str,
+    /// Whether the commands of others go first.
+    pub gives_way: bool,
 }
 
 /// The object's answer. A call that fails may have reached the store.
@@ -29,12 +50,12 @@ extern "C" {
 pub async fn ask(
     environment: &JsValue,
     (object, location): (u32, Option<&str>),
-    (tag, command): (&str, &[u8]),
-    wait_us: u64,
+    question: Question<'_>,
 ) -> Result<Result<Reply, StoreFailure>, Unanswered> {
     let stub = stub(environment, object, location).map_err(|_| Unanswered(StoreFailure::NotSent))?;
+    let Question { tag, command, wait_us, probe_key, gives_way } = question;
     let wait_ms = wait_us.div_ceil(1_000) as f64;
-    let answer = stub.ask(tag, Uint8Array::from(command), wait_ms).await;
+    let answer = stub.ask(tag, Uint8Array::from(command), wait_ms, probe_key, gives_way).await;
     let bytes = answer.map_err(|_| Unanswered(StoreFailure::Unknown))?;
     Ok(wire::decode(&bytes.unchecked_into::<Uint8Array>().to_vec()))
 }
