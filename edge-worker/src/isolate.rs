@@ -37,6 +37,13 @@ pub struct Isolate {
     looked_at_us: Cell<u64>,
 }
 
+/// What an isolate is made of: settings and policy, both found good.
+pub struct Prepared {
+    settings: Settings,
+    engine: Rc<Engine>,
+    version: Option<String>,
+}
+
 /// Why there is no isolate.
 pub struct Refused {
     /// `settings` or `policy`.
@@ -110,36 +117,11 @@ impl Isolate {
 
     async fn set_up(environment: &JsValue) -> HostResult<Isolate> {
         let settings = settings(environment).map_err(refuse)?;
-        let isolate = match stored_policy(environment, None).await? {
-            Some((version, policy)) => Isolate::new(settings, Some(version), &policy),
-            None => Isolate::new(settings, None, &host::variable(environment, POLICY).unwrap_or_default()),
+        let prepared = match stored_policy(environment, None).await? {
+            Some((version, policy)) => Prepared::new(settings, Some(version), &policy),
+            None => Prepared::new(settings, None, &variable_policy(environment)),
         };
-        isolate.map_err(refuse)
-    }
-
-    /// One that no other request knows, with the policy of the variables.
-    ///
-    /// # Errors
-    /// What is wrong with them.
-    pub fn apart(environment: &JsValue) -> Result<Isolate, Refused> {
-        Isolate::new(settings(environment)?, None, &host::variable(environment, POLICY).unwrap_or_default())
-    }
-
-    fn new(settings: Settings, version: Option<String>, policy: &str) -> Result<Isolate, Refused> {
-        let engine = load(policy, &settings).map_err(|faults| Refused { what: "policy", faults })?;
-        let store = Store::new(settings.transport.clone(), settings.deadline_us, host::random());
-        store.probe_in(&engine.policies().namespace);
-        Ok(Isolate {
-            store,
-            local: LocalTable::new(settings.local_sets, host::random_bytes()),
-            local_claims: LocalClaims::new(host::random_bytes()),
-            held_bytes: HeldBytes { bytes: Cell::new(0), bytes_max: settings.held_bodies_bytes },
-            fence_floor: Cell::new(0),
-            engine: RefCell::new(Rc::new(engine)),
-            version: RefCell::new(version),
-            looked_at_us: Cell::new(host::now_us()),
-            settings,
-        })
+        prepared.map(|prepared| prepared.set_up()).map_err(refuse)
     }
 
     /// The engine with the policy in force.
@@ -178,6 +160,40 @@ impl Isolate {
     }
 }
 
+impl Prepared {
+    /// With the policy of the variables.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn of_variables(environment: &JsValue) -> Result<Prepared, Refused> {
+        Prepared::new(settings(environment)?, None, &variable_policy(environment))
+    }
+
+    fn new(settings: Settings, version: Option<String>, policy: &str) -> Result<Prepared, Refused> {
+        let engine = load(policy, &settings).map_err(|faults| Refused { what: "policy", faults })?;
+        Ok(Prepared { settings, engine: Rc::new(engine), version })
+    }
+
+    /// The isolate. Within a request only: elsewhere the platform gives neither randomness nor time, and its seeds could be
+    /// foretold.
+    pub fn set_up(&self) -> Isolate {
+        let settings = self.settings.clone();
+        let store = Store::new(settings.transport.clone(), settings.deadline_us, host::random());
+        store.probe_in(&self.engine.policies().namespace);
+        Isolate {
+            store,
+            local: LocalTable::new(settings.local_sets, host::random_bytes()),
+            local_claims: LocalClaims::new(host::random_bytes()),
+            held_bytes: HeldBytes { bytes: Cell::new(0), bytes_max: settings.held_bodies_bytes },
+            fence_floor: Cell::new(0),
+            engine: RefCell::new(Rc::clone(&self.engine)),
+            version: RefCell::new(self.version.clone()),
+            looked_at_us: Cell::new(host::now_us()),
+            settings,
+        }
+    }
+}
+
 fn refuse(refused: Refused) -> JsValue {
     log::refused(refused.what, &refused.faults);
     REFUSED.set(true);
@@ -186,6 +202,10 @@ fn refuse(refused: Refused) -> JsValue {
 
 fn settings(environment: &JsValue) -> Result<Settings, Refused> {
     Settings::read(|name| host::variable(environment, name)).map_err(|faults| Refused { what: "settings", faults })
+}
+
+fn variable_policy(environment: &JsValue) -> String {
+    host::variable(environment, POLICY).unwrap_or_default()
 }
 
 fn load(policy: &str, settings: &Settings) -> Result<Engine, Vec<String>> {
