@@ -17,6 +17,7 @@ use crate::local_claims::LocalClaims;
 use crate::log;
 use crate::settings::Settings;
 use crate::store::Store;
+use crate::stored_policy::{self, Stored};
 
 /// Everything an isolate keeps.
 pub struct Isolate {
@@ -56,11 +57,8 @@ pub struct Refused {
 const LOOK_EVERY_US: u64 = 30_000_000;
 /// The variable that holds the policy.
 const POLICY: &str = "POLICY";
-/// The binding of the KV namespace that holds it instead.
-const POLICIES: &str = "POLICIES";
-/// The KV entry that names the version in force, and what the entry of a version starts with.
-const VERSION_ENTRY: &str = "version";
-const POLICY_ENTRY: &str = "policy:";
+/// What requests are told that come before a policy is in force.
+const REFUSED: &str = "the settings or the policy are refused";
 
 /// Bytes that all requests of the isolate may hold together.
 pub struct HeldBytes {
@@ -87,15 +85,8 @@ impl HeldBytes {
 
 thread_local! {
     static ISOLATE: RefCell<Option<Rc<Isolate>>> = const { RefCell::new(None) };
-    /// Settings that are refused stay so: an isolate never gets others.
-    static REFUSED: Cell<bool> = const { Cell::new(false) };
-}
-
-#[wasm_bindgen]
-extern "C" {
-    type Kv;
-    #[wasm_bindgen(method, catch)]
-    async fn get(this: &Kv, key: &str) -> HostResult<JsValue>;
+    /// Nothing that was refused is read again before this time.
+    static REFUSED_UNTIL_US: Cell<u64> = const { Cell::new(0) };
 }
 
 impl Isolate {
@@ -107,8 +98,8 @@ impl Isolate {
         if let Some(isolate) = ISOLATE.with_borrow(Clone::clone) {
             return Ok(isolate);
         }
-        if REFUSED.get() {
-            return Err(JsValue::from_str("the settings or the policy are refused"));
+        if host::now_us() < REFUSED_UNTIL_US.get() {
+            return Err(JsValue::from_str(REFUSED));
         }
         let isolate = Rc::new(Isolate::set_up(environment).await?);
         // While this request waited for KV, another may have been faster; its breaker and counters are in use.
@@ -116,12 +107,19 @@ impl Isolate {
     }
 
     async fn set_up(environment: &JsValue) -> HostResult<Isolate> {
-        let settings = settings(environment).map_err(refuse)?;
-        let prepared = match stored_policy(environment, None).await? {
-            Some((version, policy)) => Prepared::new(settings, Some(version), &policy),
-            None => Prepared::new(settings, None, &variable_policy(environment)),
+        // An isolate never gets other settings, nor another policy from its variables.
+        let settings = settings(environment).map_err(|refused| refuse(&refused, u64::MAX))?;
+        let stored = stored_policy::read(environment, None).await?;
+        let is_final = !stored_policy::is_bound(environment);
+        let until_us = if is_final { u64::MAX } else { host::now_us().saturating_add(LOOK_EVERY_US) };
+        let prepared = match (stored, host::variable(environment, POLICY)) {
+            (Stored::Policy { version, policy }, _) => Prepared::new(settings, Some(version), &policy),
+            (Stored::Missing { version }, None) => {
+                Err(Refused { what: "policy", faults: vec![stored_policy::missing(&version)] })
+            }
+            (_, policy) => Prepared::new(settings, None, &policy.unwrap_or_default()),
         };
-        prepared.map(|prepared| prepared.set_up()).map_err(refuse)
+        prepared.map(|prepared| prepared.set_up()).map_err(|refused| refuse(&refused, until_us))
     }
 
     /// The engine with the policy in force.
@@ -142,13 +140,17 @@ impl Isolate {
         if is_due {
             self.looked_at_us.set(now_us);
         }
-        is_due && host::member(environment, POLICIES).is_some()
+        is_due && stored_policy::is_bound(environment)
     }
 
     /// Takes over another version of the policy from KV. One that cannot be loaded changes nothing.
     pub async fn look_for_policy(&self, environment: &JsValue) {
         let known = self.version.borrow().clone();
-        let Ok(Some((version, policy))) = stored_policy(environment, known.as_deref()).await else { return };
+        let (version, policy) = match stored_policy::read(environment, known.as_deref()).await {
+            Ok(Stored::Policy { version, policy }) => (version, policy),
+            Ok(Stored::Missing { version }) => return log::refused("policy", &[stored_policy::missing(&version)]),
+            Ok(Stored::Nothing) | Err(_) => return,
+        };
         match load(&policy, &self.settings) {
             Ok(engine) => {
                 self.store.probe_in(&engine.policies().namespace);
@@ -166,7 +168,8 @@ impl Prepared {
     /// # Errors
     /// What is wrong with them.
     pub fn of_variables(environment: &JsValue) -> Result<Prepared, Refused> {
-        Prepared::new(settings(environment)?, None, &variable_policy(environment))
+        let policy = host::variable(environment, POLICY).unwrap_or_default();
+        Prepared::new(settings(environment)?, None, &policy)
     }
 
     fn new(settings: Settings, version: Option<String>, policy: &str) -> Result<Prepared, Refused> {
@@ -194,18 +197,14 @@ impl Prepared {
     }
 }
 
-fn refuse(refused: Refused) -> JsValue {
+fn refuse(refused: &Refused, until_us: u64) -> JsValue {
     log::refused(refused.what, &refused.faults);
-    REFUSED.set(true);
-    JsValue::from_str("the settings or the policy are refused")
+    REFUSED_UNTIL_US.set(until_us);
+    JsValue::from_str(REFUSED)
 }
 
 fn settings(environment: &JsValue) -> Result<Settings, Refused> {
     Settings::read(|name| host::variable(environment, name)).map_err(|faults| Refused { what: "settings", faults })
-}
-
-fn variable_policy(environment: &JsValue) -> String {
-    host::variable(environment, POLICY).unwrap_or_default()
 }
 
 fn load(policy: &str, settings: &Settings) -> Result<Engine, Vec<String>> {
@@ -214,16 +213,4 @@ fn load(policy: &str, settings: &Settings) -> Result<Engine, Vec<String>> {
         .map_err(|errors| errors.0.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     let faults: Vec<String> = policies.policies.iter().flat_map(claims::faults).collect();
     if faults.is_empty() { Ok(Engine::new(policies)) } else { Err(faults) }
-}
-
-/// The policy in KV with its version, if there is a namespace and it names another version than the one known.
-async fn stored_policy(environment: &JsValue, known: Option<&str>) -> HostResult<Option<(String, String)>> {
-    let Some(namespace) = host::member(environment, POLICIES) else { return Ok(None) };
-    let namespace: Kv = namespace.unchecked_into();
-    let Some(version) = namespace.get(VERSION_ENTRY).await?.as_string() else { return Ok(None) };
-    if known == Some(version.as_str()) {
-        return Ok(None);
-    }
-    let policy = namespace.get(&format!("{POLICY_ENTRY}{version}")).await?.as_string();
-    Ok(policy.map(|policy| (version, policy)))
 }

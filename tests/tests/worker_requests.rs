@@ -1,5 +1,5 @@
 //! What passes the Worker in real workerd and how: upgrades, streams, gRPC, bodies, header fields, the ways to the origin,
-//! the policy in KV, and a module that panics.
+//! and a module that panics.
 
 use lockkeeper_tests::http::Request;
 use lockkeeper_tests::raw::RawConnection;
@@ -188,28 +188,6 @@ fn an_origin_that_is_away_is_a_502_and_faulty_settings_are_a_503() {
     let answer = workerd.client().send(&from_client("/")).expect("workerd answers");
     assert_eq!((answer.status, answer.header("content-type")), (503, Some("application/problem+json")));
     assert!(workerd.process().log().contains("polices"), "the log tells the fault");
-}
-
-#[test]
-fn the_policy_of_a_kv_namespace_is_the_one_that_its_version_names() {
-    let (redis, upstream) =
-        (Redis::start().expect("Redis starts"), Upstream::start().expect("a loopback port is free"));
-    let policies = serve(|mut stream| {
-        let line = head(&mut stream).first().cloned().unwrap_or_default();
-        let policy = policy(1, "deny").to_string();
-        let (status, body) = match () {
-            () if line.starts_with("get /version") => ("200 OK", "v7"),
-            () if line.starts_with("get /policy%3av7") || line.starts_with("get /policy:v7") => {
-                ("200 OK", policy.as_str())
-            }
-            () => ("404 Not Found", ""),
-        };
-        let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
-        let _ = stream.get_mut().write_all((head + body).as_bytes());
-    });
-    let workerd = start(&config(&redis, &policy(10, "deny")).origin(upstream.address()).policies(policies));
-    let statuses = [(); 2].map(|()| workerd.client().send(&from_client("/")).expect("workerd answers").status);
-    assert_eq!(statuses, [200, 429], "{}", workerd.process().log_tail());
 }
 
 #[test]
