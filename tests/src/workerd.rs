@@ -32,6 +32,8 @@ pub struct WorkerdConfig {
     has_objects: bool,
     /// A certificate of an authority that it trusts beside the public ones.
     trusted: Option<PathBuf>,
+    /// The header that stands for what the platform says of a request.
+    platform_header: Option<String>,
 }
 
 /// A running workerd; dropped, it is killed and its directory removed.
@@ -75,7 +77,15 @@ impl WorkerdConfig {
     /// The same in another directory, not checked.
     pub fn built_in(directory: PathBuf) -> Self {
         let variables = vec![("LOG_SAMPLE".to_owned(), "1".to_owned())];
-        Self { directory, variables, origin: None, policies: None, has_objects: true, trusted: None }
+        Self {
+            directory,
+            variables,
+            origin: None,
+            policies: None,
+            has_objects: true,
+            trusted: None,
+            platform_header: None,
+        }
     }
 
     /// Another Worker: the `worker.js` in that directory, without Durable Objects.
@@ -130,6 +140,12 @@ impl WorkerdConfig {
         self
     }
 
+    /// Takes from this header, as JSON, what the platform says of a request (`request.cf`), and hides it from the Worker.
+    pub fn platform_header(mut self, name: &str) -> Self {
+        self.platform_header = Some(name.to_owned());
+        self
+    }
+
     /// The configuration as workerd reads it. Variables come from its environment, so that no text needs quoting.
     fn render(&self, address: SocketAddr) -> String {
         let mut services = String::new();
@@ -151,6 +167,7 @@ impl WorkerdConfig {
             }
         }
         let trusted = self.trusted.as_ref().map_or(String::new(), |_| format!("embed \"{AUTHORITY}\""));
+        let header = self.platform_header.iter().map(|name| format!("cfBlobHeader = \"{name}\"")).collect::<String>();
         let modules: String = modules(&self.directory).iter().map(|file| module(file)).collect();
         format!(
             r#"using Workerd = import "/workerd/workerd.capnp";
@@ -163,7 +180,7 @@ const config :Workerd.Config = (
     )),
     {services}
   ],
-  sockets = [(name = "main", address = "{address}", http = (), service = "main")],
+  sockets = [(name = "main", address = "{address}", http = ({header}), service = "main")],
 );
 const worker :Workerd.Worker = (
   modules = [{modules}],

@@ -47,7 +47,7 @@ fn nobody_can_tell_beforehand_which_clients_share_a_place_in_its_own_limiter() {
     let away = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let crowd = || {
         let workerd = start(away);
-        let client = |number| Request::get("/").header("cf-connecting-ip", &format!("192.0.2.{number}"));
+        let client = |number| Request::get("/").header("cf-connecting-ip", format!("192.0.2.{number}"));
         (1..=100).map(|number| send(&workerd, &client(number)).status).collect::<Vec<_>>()
     };
     let (one, other) = (crowd(), crowd());
