@@ -215,7 +215,8 @@ fn what_redis_does_for_a_connection_that_it_refuses_is_given_back() {
     let missing = world.config(Transport::Tcp, SHORT).variable("STORE_DATABASE", "99");
     let other = start(&world.config(Transport::Tcp, DEADLINE));
     for config in [wrong, missing] {
-        assert_eq!(ask(&start(&config), "/lock").status, 503);
+        let refused = start(&config);
+        assert_eq!(ask(&refused, "/lock").status, 503);
         poll::until("the lock is free", DEADLINE, || (ask(&other, "/lock").status == 200).then_some(()))
             .unwrap_or_else(|error| panic!("{error:#}\n{}", other.process().log_tail()));
     }
