@@ -36,7 +36,7 @@ impl Condition {
     /// Whether the part has a value that is meant.
     pub fn holds(&self, value: &[u8]) -> bool {
         match self.part {
-            KeyPart::Header(_) => self.value.matches_header(value),
+            KeyPart::Header(_) | KeyPart::Cookie(_) => self.value.matches_header(value),
             _ => self.value.matches(value),
         }
     }
@@ -60,12 +60,12 @@ impl ValueMatch {
         }
     }
 
-    /// The same for the value of a header, to be [compared as such](ValueMatch::matches_header).
+    /// The same for the value of a header, or of a cookie, to be [compared as such](ValueMatch::matches_header).
     pub(super) fn of_header(text: &str) -> ValueMatch {
         ValueMatch::of(&normalize::joined_text(text))
     }
 
-    /// Whether the value of a header is meant, however its lines are joined.
+    /// Whether the value of a header, or of a cookie, is meant, however its lines are joined.
     pub fn matches_header(&self, value: &[u8]) -> bool {
         self.matches(&normalize::joined(value))
     }
@@ -155,7 +155,8 @@ fn read_condition(name: &str, place: &Place<'_>, errors: &mut PolicyErrors) -> O
     }
     let value = place.text(errors, "a value such as \"pro\", or \"pro*\" for all that start with it");
     let (part, value) = (part?, value?);
-    let value = if matches!(part, KeyPart::Header(_)) { ValueMatch::of_header(value) } else { ValueMatch::of(value) };
+    let is_of_header = matches!(part, KeyPart::Header(_) | KeyPart::Cookie(_));
+    let value = if is_of_header { ValueMatch::of_header(value) } else { ValueMatch::of(value) };
     Some(Condition { part, value })
 }
 

@@ -1,7 +1,7 @@
 //! A socket for one request: connect, introduce ourselves and ask in one write, read the replies, close.
 
 use lockkeeper_core::resp::{Decoder, Reply};
-use lockkeeper_core::store::StoreFailure;
+use lockkeeper_core::store::{Refusal, StoreFailure};
 
 use super::handshake::{Handshake, accepted};
 use crate::host::Socket;
@@ -21,7 +21,7 @@ impl TcpSession {
     /// again.
     pub async fn ask(&mut self, server: &Server, command: &[u8]) -> Result<Reply, StoreFailure> {
         let answer = self.exchange(server, command).await;
-        if matches!(answer, Err(StoreFailure::Unknown)) {
+        if !matches!(answer, Ok(_) | Err(StoreFailure::Refused(Refusal::NoScript))) {
             self.close();
         }
         answer

@@ -115,3 +115,28 @@ fn a_module_that_panics_decides_as_the_policy_says_and_is_replaced() {
         assert_eq!(next["decidedBy"], "store", "{next}\n{}", workerd.process().log_tail());
     }
 }
+
+#[test]
+fn the_store_is_told_the_user_the_password_and_the_database_of_the_options() {
+    let redis = Redis::start().expect("Redis starts");
+    let mut admin = redis.connection();
+    let gateway = ["SETUSER", "gateway", "on", ">right", "~*", "+@all"];
+    redis::cmd("ACL").arg(&gateway).exec(&mut admin).expect("Redis knows users");
+    redis::cmd("ACL").arg(&["SETUSER", "default", "off"]).exec(&mut admin).expect("Redis knows users");
+    let directory = telling(&paths::built_worker(paths::worker()));
+    let limit =
+        json!({ "name": "once", "algorithm": "fixed_window", "limit": 1, "window": "1d", "key": ["client_address"] });
+    let policy = json!({ "version": 1, "policies": { "p": { "limits": [limit] } }, "default_policy": "p" });
+    for (password, decided_by) in [("right", "store"), ("wrong", "local")] {
+        let store = json!({ "url": format!("redis://{}", redis.address()), "deadlineMs": DEADLINE.as_millis(),
+                            "user": "gateway", "password": password, "database": 3 });
+        let config = WorkerdConfig::built_in(directory.path().to_owned()).policy(&policy);
+        let config = config.variable("OPTIONS", &json!({ "store": store }).to_string());
+        let workerd = Workerd::start(&config).expect("workerd starts");
+        let seen = told(&workerd, &from_client("/"));
+        assert_eq!((&seen["outcome"], &seen["decidedBy"]), (&json!("allowed"), &json!(decided_by)), "{seen}");
+    }
+    redis::cmd("SELECT").arg(3).exec(&mut admin).expect("Redis has it");
+    let keys: usize = redis::cmd("DBSIZE").query(&mut admin).expect("Redis answers");
+    assert_eq!(keys, 1);
+}
