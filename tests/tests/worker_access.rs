@@ -192,7 +192,7 @@ fn a_certificate_that_is_not_trusted_or_of_another_name_and_a_port_without_tls_a
     for transport in SOCKETS {
         let config = world.secure(world.config(transport, SHORT));
         let trusting = config.clone().trusts(world.certificates.authority());
-        let other_name = format!("rediss://localhost.localdomain:{}", world.secure_port);
+        let other_name = format!("rediss://127.0.0.1:{}", world.secure_port);
         let plain = format!("rediss://{}", world.redis.address());
         let rows = [
             ("an authority that nobody knows", config.clone()),
