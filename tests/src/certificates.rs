@@ -19,8 +19,7 @@ impl Certificates {
         let of_authority = ["-addext", "keyUsage=critical,keyCertSign", "-addext", "basicConstraints=critical,CA:TRUE"];
         made.openssl(&[authority.as_slice(), &of_authority].concat())?;
         let server = ["-keyout", "server.key", "-out", "server.pem", "-subj", "/CN=localhost"];
-        let of_server =
-            ["-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=CA:FALSE"];
+        let of_server = ["-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=CA:FALSE"];
         let signed = ["-CA", "authority.pem", "-CAkey", "authority.key"];
         made.openssl(&[server.as_slice(), &of_server, &signed].concat())?;
         Ok(made)
