@@ -168,7 +168,7 @@ impl IdentityHasher {
     /// Adds one part and its value. The name is part of it: `header:a` never equals `header:b`. Other hosts'
     /// implementations follow `tests/vectors/store_keys.json`: the kind's byte; the name of a header, a cookie or a
     /// parameter, or the number of a metadata path's steps (8 bytes, least first) and each step; the value. Texts follow
-    /// their length in 8 bytes, least first. Of a header's value no blanks behind commas count.
+    /// their length in 8 bytes, least first. Of the value of a header or a cookie no blanks behind commas count.
     pub fn push(&mut self, part: &KeyPart, value: &[u8]) {
         self.hasher.update([part.kind()]);
         match part {
@@ -187,7 +187,7 @@ impl IdentityHasher {
             | KeyPart::Constant(_) => {}
         }
         match part {
-            KeyPart::Header(_) => self.push_sized(&normalize::joined(value)),
+            KeyPart::Header(_) | KeyPart::Cookie(_) => self.push_sized(&normalize::joined(value)),
             _ => self.push_sized(value),
         }
     }

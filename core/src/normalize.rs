@@ -185,6 +185,11 @@ pub(crate) fn joined(value: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(kept)
 }
 
+/// The same for a header's value that a policy names.
+pub(crate) fn joined_text(text: &str) -> String {
+    String::from_utf8_lossy(&joined(text.as_bytes())).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

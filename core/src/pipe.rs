@@ -159,9 +159,27 @@ impl<T> Pipe<T> {
         write: impl FnOnce(&T, &str, &mut Vec<u8>),
     ) -> Result<(), T> {
         let tag = self.next_tag();
-        let slot = self.slot(waiter, tag, (now_us, deadline_us), write)?;
+        self.submit_bulky_tagged(waiter, tag, (now_us, deadline_us), write)
+    }
+
+    /// The same for one that somebody else has marked, as [`Pipe::submit_tagged`] takes it.
+    pub fn submit_bulky_tagged(
+        &mut self,
+        waiter: T,
+        tag: String,
+        times_us: (u64, u64),
+        write: impl FnOnce(&T, &str, &mut Vec<u8>),
+    ) -> Result<(), T> {
+        let slot = self.slot(waiter, tag, times_us, write)?;
         self.bulky.push_back(slot);
         Ok(())
+    }
+
+    /// Probes write this key from now on.
+    pub fn probe_at(&mut self, key: &str) {
+        if self.config.probe_key != key {
+            key.clone_into(&mut self.config.probe_key);
+        }
     }
 
     fn slot(

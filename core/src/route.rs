@@ -9,6 +9,8 @@ mod path;
 
 use std::cmp::Reverse;
 
+use crate::normalize;
+
 pub use index::{Found, Routes};
 pub use path::{PathMatch, Segment};
 
@@ -114,7 +116,7 @@ impl HeaderMatch {
     pub fn matches(&self, value: Option<&[u8]>) -> bool {
         let value = value.filter(|value| !value.is_empty());
         match &self.value {
-            Some(wanted) => value == Some(wanted.as_bytes()),
+            Some(wanted) => value.is_some_and(|value| *normalize::joined(value) == *wanted.as_bytes()),
             None => value.is_some(),
         }
     }

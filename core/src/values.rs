@@ -111,7 +111,7 @@ impl<'a> Values<'a> {
                     last = Some((&condition.part, self.value(&condition.part)));
                 }
                 let value = last.as_ref().and_then(|(_, value)| value.as_deref());
-                value.is_some_and(|value| condition.value.matches(value))
+                value.is_some_and(|value| condition.holds(value))
             })
         })
     }

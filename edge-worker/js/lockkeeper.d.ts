@@ -113,5 +113,5 @@ export class Lockkeeper {
 export class StoreConnection {
   constructor(context: object, environment: unknown);
   /** For the limiter alone. */
-  ask(tag: string, command: Uint8Array, waitMs: number): Promise<Uint8Array>;
+  ask(tag: string, command: Uint8Array, waitMs: number, probeKey?: string, isBulky?: boolean): Promise<Uint8Array>;
 }

@@ -2,11 +2,12 @@
 // fails, and to null when it could not be made.
 
 // Asks the Durable Object that holds the connection. Resolves to its answer.
-export function askObject(environment, name, location, tag, command, waitMs) {
+export function askObject(environment, name, location, tag, command, waitMs, probeKey, isBulky) {
   let answer;
   try {
     const hint = location && { locationHint: location };
-    answer = environment.STORE_CONNECTION.getByName(name, hint).ask(tag, command, waitMs);
+    const object = environment.STORE_CONNECTION.getByName(name, hint);
+    answer = object.ask(tag, command, waitMs, probeKey, isBulky);
   } catch {
     return Promise.resolve(null);
   }

@@ -7,12 +7,13 @@ export class StoreConnection extends DurableObject {
   #connection;
   #instance;
 
-  ask(tag, command, waitMs) {
+  ask(tag, command, waitMs, probeKey, isBulky) {
     const instance = liveInstance();
     if (this.#instance !== instance) {
       this.#connection = new Connection(this.env);
       this.#instance = instance;
     }
-    return new Promise((resolve) => this.#connection.ask(tag, command, waitMs, resolve));
+    const call = (resolve) => this.#connection.ask(tag, command, waitMs, probeKey, isBulky, resolve);
+    return new Promise(call);
   }
 }

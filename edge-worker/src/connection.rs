@@ -68,9 +68,22 @@ impl Connection {
         Ok(Connection { shared: Rc::new(Shared::new(server, settings.deadline_us)) })
     }
 
-    /// Sends a command that is marked with `tag`. `resolve` takes the reply, or why there is none within `wait_ms`.
-    pub fn ask(&self, tag: String, command: Vec<u8>, wait_ms: f64, resolve: Function) {
-        self.shared.ask(tag, &command, (wait_ms * 1_000.0) as u64, resolve);
+    /// Sends a command that is marked with `tag`. `resolve` takes the reply, or why there is none within `wait_ms`. Whoever
+    /// asks may write `probe_key`, if it says one; a command that is bulky lets others go first.
+    pub fn ask(
+        &self,
+        tag: String,
+        command: Vec<u8>,
+        wait_ms: f64,
+        probe_key: Option<String>,
+        is_bulky: Option<bool>,
+        resolve: Function,
+    ) {
+        if let Some(key) = probe_key {
+            self.shared.pipe.borrow_mut().probe_at(&key);
+        }
+        let wait_us = (wait_ms * 1_000.0) as u64;
+        self.shared.ask((tag, &command), is_bulky.unwrap_or(false), wait_us, resolve);
     }
 }
 
@@ -84,6 +97,7 @@ impl Shared {
             stuck_after_us: STUCK_AFTER_US,
             reconnect_pause_us: RECONNECT_PAUSE_US,
             waits_to_reconnect: true,
+            // Those who ask say another: the store may let them write no key but their own.
             probe_key: "lockkeeper:probe".into(),
             breaker: BreakerConfig::default(),
         };
@@ -98,12 +112,15 @@ impl Shared {
         }
     }
 
-    fn ask(self: &Rc<Self>, tag: String, command: &[u8], wait_us: u64, resolve: Function) {
+    fn ask(self: &Rc<Self>, (tag, command): (String, &[u8]), is_bulky: bool, wait_us: u64, resolve: Function) {
         let now_us = host::now_us();
         self.asked_at_us.set(now_us);
         let times_us = (now_us, now_us.saturating_add(wait_us.min(self.deadline_us)));
         let write = |_: &_, _: &str, out: &mut Vec<u8>| out.extend_from_slice(command);
-        let submitted = self.pipe.borrow_mut().submit_tagged(resolve, tag, times_us, write);
+        let submitted = match is_bulky {
+            false => self.pipe.borrow_mut().submit_tagged(resolve, tag, times_us, write),
+            true => self.pipe.borrow_mut().submit_bulky_tagged(resolve, tag, times_us, write),
+        };
         // A refused call still asks for the connection.
         self.maintain(now_us);
         self.flush(Moment::Submitted);

@@ -152,8 +152,7 @@ fn keep_up(isolate: &Rc<Isolate>, environment: &JsValue, context: &Context) {
     let (isolate, environment) = (Rc::clone(isolate), environment.clone());
     context.wait_until(async move {
         if probes {
-            let key = format!("{}:probe", isolate.engine().policies().namespace);
-            isolate.store.probe(&environment, &key).await;
+            isolate.store.probe(&environment).await;
         }
         if pushes {
             Teller { isolate: &isolate, environment: &environment }.push().await;

@@ -18,6 +18,7 @@ use crate::local_claims::LocalClaims;
 use crate::log;
 use crate::settings::Settings;
 use crate::store::Store;
+use crate::stored_policy::{self, Stored};
 
 /// Everything an isolate keeps.
 pub struct Isolate {
@@ -38,6 +39,13 @@ pub struct Isolate {
     looked_at_us: Cell<u64>,
 }
 
+/// What an isolate is made of: settings and policy, both found good.
+pub struct Prepared {
+    settings: Settings,
+    engine: Rc<Engine>,
+    version: Option<String>,
+}
+
 /// Why there is no isolate.
 pub struct Refused {
     /// `settings` or `policy`.
@@ -50,11 +58,8 @@ pub struct Refused {
 const LOOK_EVERY_US: u64 = 30_000_000;
 /// The variable that holds the policy.
 const POLICY: &str = "POLICY";
-/// The binding of the KV namespace that holds it instead.
-const POLICIES: &str = "POLICIES";
-/// The KV entry that names the version in force, and what the entry of a version starts with.
-const VERSION_ENTRY: &str = "version";
-const POLICY_ENTRY: &str = "policy:";
+/// What requests are told that come before a policy is in force.
+const REFUSED: &str = "the settings or the policy are refused";
 
 /// Bytes that all requests of the isolate may hold together.
 pub struct HeldBytes {
@@ -81,15 +86,8 @@ impl HeldBytes {
 
 thread_local! {
     static ISOLATE: RefCell<Option<Rc<Isolate>>> = const { RefCell::new(None) };
-    /// Settings that are refused stay so: an isolate never gets others.
-    static REFUSED: Cell<bool> = const { Cell::new(false) };
-}
-
-#[wasm_bindgen]
-extern "C" {
-    type Kv;
-    #[wasm_bindgen(method, catch)]
-    async fn get(this: &Kv, key: &str) -> HostResult<JsValue>;
+    /// Nothing that was refused is read again before this time.
+    static REFUSED_UNTIL_US: Cell<u64> = const { Cell::new(0) };
 }
 
 impl Isolate {
@@ -101,8 +99,8 @@ impl Isolate {
         if let Some(isolate) = Isolate::known() {
             return Ok(isolate);
         }
-        if REFUSED.get() {
-            return Err(JsValue::from_str("the settings or the policy are refused"));
+        if host::now_us() < REFUSED_UNTIL_US.get() {
+            return Err(JsValue::from_str(REFUSED));
         }
         let isolate = Rc::new(Isolate::set_up(environment).await?);
         // While this request waited for KV, another may have been faster; its breaker and counters are in use.
@@ -115,35 +113,19 @@ impl Isolate {
     }
 
     async fn set_up(environment: &JsValue) -> HostResult<Isolate> {
-        let settings = settings(environment).map_err(refuse)?;
-        let isolate = match stored_policy(environment, None).await? {
-            Some((version, policy)) => Isolate::new(settings, Some(version), &policy),
-            None => Isolate::new(settings, None, &host::variable(environment, POLICY).unwrap_or_default()),
+        // An isolate never gets other settings, nor another policy from its variables.
+        let settings = settings(environment).map_err(|refused| refuse(&refused, u64::MAX))?;
+        let stored = stored_policy::read(environment, None).await?;
+        let is_final = !stored_policy::is_bound(environment);
+        let until_us = if is_final { u64::MAX } else { host::now_us().saturating_add(LOOK_EVERY_US) };
+        let prepared = match (stored, host::variable(environment, POLICY)) {
+            (Stored::Policy { version, policy }, _) => Prepared::new(settings, Some(version), &policy),
+            (Stored::Missing { version }, None) => {
+                Err(Refused { what: "policy", faults: vec![stored_policy::missing(&version)] })
+            }
+            (_, policy) => Prepared::new(settings, None, &policy.unwrap_or_default()),
         };
-        isolate.map_err(refuse)
-    }
-
-    /// One that no other request knows, with the policy of the variables.
-    ///
-    /// # Errors
-    /// What is wrong with them.
-    pub fn apart(environment: &JsValue) -> Result<Isolate, Refused> {
-        Isolate::new(settings(environment)?, None, &host::variable(environment, POLICY).unwrap_or_default())
-    }
-
-    fn new(settings: Settings, version: Option<String>, policy: &str) -> Result<Isolate, Refused> {
-        let engine = load(policy, &settings).map_err(|faults| Refused { what: "policy", faults })?;
-        Ok(Isolate {
-            store: Store::new(settings.transport.clone(), settings.deadline_us, host::random()),
-            local: LocalTable::new(settings.local_sets, host::random_bytes()),
-            local_claims: LocalClaims::new(host::random_bytes()),
-            held_bytes: HeldBytes { bytes: Cell::new(0), bytes_max: settings.held_bodies_bytes },
-            fence_floor: Cell::new(0),
-            engine: RefCell::new(Rc::new(engine)),
-            version: RefCell::new(version),
-            looked_at_us: Cell::new(host::now_us()),
-            settings,
-        })
+        prepared.map(|prepared| prepared.set_up()).map_err(|refused| refuse(&refused, until_us))
     }
 
     /// The engine with the policy in force.
@@ -170,25 +152,67 @@ impl Isolate {
         if is_due {
             self.looked_at_us.set(now_us);
         }
-        is_due && host::member(environment, POLICIES).is_some()
+        is_due && stored_policy::is_bound(environment)
     }
 
     /// Takes over another version of the policy from KV. One that cannot be loaded changes nothing.
     pub async fn look_for_policy(&self, environment: &JsValue) {
         let known = self.version.borrow().clone();
-        let Ok(Some((version, policy))) = stored_policy(environment, known.as_deref()).await else { return };
+        let (version, policy) = match stored_policy::read(environment, known.as_deref()).await {
+            Ok(Stored::Policy { version, policy }) => (version, policy),
+            Ok(Stored::Missing { version }) => return log::refused("policy", &[stored_policy::missing(&version)]),
+            Ok(Stored::Nothing) | Err(_) => return,
+        };
         match load(&policy, &self.settings) {
-            Ok(engine) => *self.engine.borrow_mut() = Rc::new(engine),
+            Ok(engine) => {
+                self.store.probe_in(&engine.policies().namespace);
+                *self.engine.borrow_mut() = Rc::new(engine);
+            }
             Err(faults) => log::refused(&format!("policy {version}"), &faults),
         }
         *self.version.borrow_mut() = Some(version);
     }
 }
 
-fn refuse(refused: Refused) -> JsValue {
+impl Prepared {
+    /// With the policy of the variables.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn of_variables(environment: &JsValue) -> Result<Prepared, Refused> {
+        let policy = host::variable(environment, POLICY).unwrap_or_default();
+        Prepared::new(settings(environment)?, None, &policy)
+    }
+
+    fn new(settings: Settings, version: Option<String>, policy: &str) -> Result<Prepared, Refused> {
+        let engine = load(policy, &settings).map_err(|faults| Refused { what: "policy", faults })?;
+        Ok(Prepared { settings, engine: Rc::new(engine), version })
+    }
+
+    /// The isolate. Within a request only: elsewhere the platform gives neither randomness nor time, and its seeds could be
+    /// foretold.
+    pub fn set_up(&self) -> Isolate {
+        let settings = self.settings.clone();
+        let store = Store::new(settings.transport.clone(), settings.deadline_us, host::random());
+        store.probe_in(&self.engine.policies().namespace);
+        Isolate {
+            store,
+            local: LocalTable::new(settings.local_sets, host::random_bytes()),
+            local_claims: LocalClaims::new(host::random_bytes()),
+            held_bytes: HeldBytes { bytes: Cell::new(0), bytes_max: settings.held_bodies_bytes },
+            fence_floor: Cell::new(0),
+            engine: RefCell::new(Rc::clone(&self.engine)),
+            version: RefCell::new(self.version.clone()),
+            looked_at_us: Cell::new(host::now_us()),
+            settings,
+        }
+    }
+}
+
+fn refuse(refused: &Refused, until_us: u64) -> JsValue {
     log::refused(refused.what, &refused.faults);
-    REFUSED.set(true);
-    JsValue::from_str("the settings or the policy are refused")
+    REFUSED_UNTIL_US.set(until_us);
+    JsValue::from_str(REFUSED)
 }
 
 fn settings(environment: &JsValue) -> Result<Settings, Refused> {
@@ -201,16 +225,4 @@ fn load(policy: &str, settings: &Settings) -> Result<Engine, Vec<String>> {
         .map_err(|errors| errors.0.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     let faults: Vec<String> = policies.policies.iter().flat_map(claims::faults).collect();
     if faults.is_empty() { Ok(Engine::new(policies)) } else { Err(faults) }
-}
-
-/// The policy in KV with its version, if there is a namespace and it names another version than the one known.
-async fn stored_policy(environment: &JsValue, known: Option<&str>) -> HostResult<Option<(String, String)>> {
-    let Some(namespace) = host::member(environment, POLICIES) else { return Ok(None) };
-    let namespace: Kv = namespace.unchecked_into();
-    let Some(version) = namespace.get(VERSION_ENTRY).await?.as_string() else { return Ok(None) };
-    if known == Some(version.as_str()) {
-        return Ok(None);
-    }
-    let policy = namespace.get(&format!("{POLICY_ENTRY}{version}")).await?.as_string();
-    Ok(policy.map(|policy| (version, policy)))
 }

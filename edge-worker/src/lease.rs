@@ -49,6 +49,7 @@ impl Teller<'_> {
 
     async fn tell_store(&self, mut call: LeaseCall) -> Result<Vec<Word>, LeaseCall> {
         let mut session = self.isolate.store.session(self.environment);
+        session.gives_way = call.is_bulky();
         loop {
             let result = session.insist(|tag, out| call.write(tag, out)).await;
             call = match call.resume(result) {

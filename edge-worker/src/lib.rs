@@ -24,6 +24,7 @@ mod response;
 mod settings;
 mod steps;
 mod store;
+mod stored_policy;
 mod stream;
 
 use js_sys::Function;

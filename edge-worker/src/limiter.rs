@@ -1,5 +1,6 @@
 //! The limiter as other Workers import it: it decides, and takes the importing Worker for the origin.
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 
 use js_sys::{Array, Object, Reflect};
@@ -8,28 +9,31 @@ use worker::web_sys::Request;
 
 use crate::decide::{Fallback, Told, decide_in};
 use crate::host::HostResult;
-use crate::isolate::{Isolate, Refused};
+use crate::isolate::{Isolate, Prepared, Refused};
 
 /// A policy with its breaker and its own counters for the store's absence.
 #[wasm_bindgen]
 pub struct Limiter {
-    isolate: Rc<Isolate>,
+    prepared: Prepared,
+    /// Set up by the first request.
+    isolate: OnceCell<Rc<Isolate>>,
 }
 
 #[wasm_bindgen]
 impl Limiter {
-    /// A limiter with the variables of the Worker, in `environment`. Nothing is connected yet.
+    /// A limiter with the variables of the Worker, in `environment`. Nothing is connected yet: it may be made before there
+    /// is any request.
     ///
     /// # Errors
     /// An object: `what` is `settings` or `policy`, `faults` a list of lines.
     #[wasm_bindgen(constructor)]
     pub fn new(environment: JsValue) -> HostResult<Limiter> {
-        let isolate = Isolate::apart(&environment).map_err(thrown)?;
-        Ok(Limiter { isolate: Rc::new(isolate) })
+        let prepared = Prepared::of_variables(&environment).map_err(thrown)?;
+        Ok(Limiter { prepared, isolate: OnceCell::new() })
     }
 
-    /// Decides a request, as [`crate::decide::decide`] does. Of `environment` count the bindings: that of the objects, if any, and the service that stands
-    /// for the origin.
+    /// Decides a request, as [`crate::decide::decide`] does. Of `environment` count the bindings: that of the objects, if
+    /// any, and the service that stands for the origin.
     ///
     /// # Errors
     /// The platform failed.
@@ -41,7 +45,8 @@ impl Limiter {
         fallback: Fallback,
         told: Told,
     ) -> HostResult<JsValue> {
-        decide_in(Rc::clone(&self.isolate), request, environment, context, fallback, Some(told))
+        let isolate = Rc::clone(self.isolate.get_or_init(|| Rc::new(self.prepared.set_up())));
+        decide_in(isolate, request, environment, context, fallback, Some(told))
     }
 }
 

@@ -49,7 +49,9 @@ impl<'r> Steps<'r> {
         }
     }
 
-    async fn call(&mut self, call: Call) -> Step {
+    async fn call(&mut self, mut call: Call) -> Step {
+        // Others may have been granted claims while this request waited for its body, or for a lock.
+        call.raise_floor(self.isolate.fence_floor.get());
         self.sent_us = host::now_us();
         let session = self.session.get_or_insert_with(|| self.isolate.store.session(self.environment));
         let result = session.ask(|tag, out| call.write(tag, out)).await;

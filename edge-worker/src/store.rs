@@ -16,7 +16,7 @@ use std::cell::{Cell, RefCell};
 use wasm_bindgen::JsValue;
 use wasm_bindgen_futures::JsFuture;
 
-use self::object::Unanswered;
+use self::object::{Question, Unanswered};
 use self::tcp::TcpSession;
 use crate::host;
 use crate::settings::Transport;
@@ -29,6 +29,8 @@ pub struct Store {
     transport: Transport,
     deadline_us: u64,
     breaker: RefCell<Breaker>,
+    /// What probes write.
+    probe_key: RefCell<String>,
     /// When the probe under way began.
     probed_at_us: Cell<Option<u64>>,
 }
@@ -39,6 +41,8 @@ pub struct Session<'s> {
     environment: &'s JsValue,
     deadline_us: u64,
     tcp: TcpSession,
+    /// Whether the commands of others go first, where they share a connection.
+    pub gives_way: bool,
 }
 
 /// A command on its way.
@@ -53,7 +57,12 @@ impl Store {
     /// A store nothing is known of yet. `seed` is random.
     pub fn new(transport: Transport, deadline_us: u64, seed: u64) -> Store {
         let breaker = RefCell::new(Breaker::new(BreakerConfig::default(), seed));
-        Store { transport, deadline_us, breaker, probed_at_us: Cell::new(None) }
+        Store { transport, deadline_us, breaker, probe_key: RefCell::default(), probed_at_us: Cell::new(None) }
+    }
+
+    /// Probes write a key of this namespace from now on.
+    pub fn probe_in(&self, namespace: &str) {
+        self.probe_key.replace(format!("{namespace}:probe"));
     }
 
     /// The longest that a request waits for the store.
@@ -64,7 +73,7 @@ impl Store {
     /// Begins the calls of a request; its deadline counts from now.
     pub fn session<'s>(&'s self, environment: &'s JsValue) -> Session<'s> {
         let deadline_us = host::now_us().saturating_add(self.deadline_us);
-        Session { store: self, environment, deadline_us, tcp: TcpSession::default() }
+        Session { store: self, environment, deadline_us, tcp: TcpSession::default(), gives_way: false }
     }
 
     /// Whether a probe is due. If so, the caller must [`Store::probe`].
@@ -83,8 +92,8 @@ impl Store {
     }
 
     /// Looks whether the store is back: it must take a write.
-    pub async fn probe(&self, environment: &JsValue, key: &str) {
-        let tag = tag();
+    pub async fn probe(&self, environment: &JsValue) {
+        let (tag, key) = (tag(), self.probe_key.borrow().clone());
         let mut command = Vec::new();
         encode_command(&[b"EVAL", script::PROBE.text().as_bytes(), b"1", key.as_bytes(), tag.as_bytes()], &mut command);
         let mut session = self.session(environment);
@@ -118,7 +127,7 @@ impl Store {
         }
         let (tag, mut command) = (tag(), Vec::new());
         write(&tag, &mut command);
-        let answer = self.promise(environment, (&tag, &command), wait_us)?;
+        let answer = self.promise(environment, (&tag, &command), wait_us, false)?;
         Some(Asked { tag, answer })
     }
 
@@ -127,11 +136,19 @@ impl Store {
         self.heard(self.read(tag, answer))
     }
 
-    fn promise(&self, environment: &JsValue, (tag, command): (&str, &[u8]), wait_us: u64) -> Option<Promise> {
+    fn promise(
+        &self,
+        environment: &JsValue,
+        (tag, command): (&str, &[u8]),
+        wait_us: u64,
+        gives_way: bool,
+    ) -> Option<Promise> {
         let wait_ms = wait_us.div_ceil(1_000) as f64;
         match &self.transport {
             Transport::DurableObject { objects, location, .. } => {
-                Some(object::ask(environment, (*objects, location.as_deref()), (tag, command), wait_ms))
+                let probe_key = self.probe_key.borrow();
+                let question = Question { tag, command, wait_ms, probe_key: &probe_key, gives_way };
+                Some(object::ask(environment, (*objects, location.as_deref()), &question))
             }
             Transport::Rest { url, token } => rest::ask(url, token, command, wait_ms),
             Transport::Tcp(_) => None,
@@ -191,7 +208,7 @@ impl Session<'_> {
     async fn exchange(&mut self, tag: &str, command: &[u8]) -> Result<Result<Reply, StoreFailure>, Unanswered> {
         let Transport::Tcp(server) = &self.store.transport else {
             let left_us = self.deadline_us.saturating_sub(host::now_us());
-            let answer = self.store.promise(self.environment, (tag, command), left_us);
+            let answer = self.store.promise(self.environment, (tag, command), left_us, self.gives_way);
             let answer = JsFuture::from(answer.ok_or(Unanswered(StoreFailure::NotSent))?).await;
             return self.store.read(tag, &answer.unwrap_or_default());
         };

@@ -4,6 +4,7 @@
 
 pub mod admin;
 pub mod black_hole;
+pub mod certificates;
 pub mod envoy;
 pub mod envoy_config;
 pub mod faulty_store;
@@ -31,6 +32,7 @@ pub mod workerd;
 pub mod wrangler;
 
 pub use black_hole::BlackHole;
+pub use certificates::Certificates;
 pub use envoy::Envoy;
 pub use envoy_config::EnvoyConfig;
 pub use faulty_store::FaultyStore;

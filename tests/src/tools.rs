@@ -30,6 +30,11 @@ pub fn redis_server() -> Result<PathBuf> {
     program_or_package("redis-server", "redis-server")
 }
 
+/// `openssl`, which makes certificates, likewise.
+pub fn openssl() -> Result<PathBuf> {
+    program_or_package("openssl", "openssl")
+}
+
 /// `wrk`, the HTTP load generator, likewise.
 pub fn wrk() -> Result<PathBuf> {
     program_or_package("wrk", "wrk")

@@ -15,6 +15,8 @@ use tempfile::TempDir;
 const START_DEADLINE: Duration = Duration::from_secs(20);
 /// Another process may take the chosen port first.
 const ATTEMPTS: usize = 5;
+/// Where the configuration expects what is trusted.
+const AUTHORITY: &str = "authority.pem";
 const COMPATIBILITY_DATE: &str = "2026-04-01";
 
 /// A Worker's deployment under change.
@@ -28,6 +30,10 @@ pub struct WorkerdConfig {
     policies: Option<SocketAddr>,
     /// Whether the script exports the class of the Durable Objects.
     has_objects: bool,
+    /// A certificate of an authority that it trusts beside the public ones.
+    trusted: Option<PathBuf>,
+    /// The header that stands for what the platform says of a request.
+    platform_header: Option<String>,
 }
 
 /// A running workerd; dropped, it is killed and its directory removed.
@@ -71,7 +77,15 @@ impl WorkerdConfig {
     /// The same in another directory, not checked.
     pub fn built_in(directory: PathBuf) -> Self {
         let variables = vec![("LOG_SAMPLE".to_owned(), "1".to_owned())];
-        Self { directory, variables, origin: None, policies: None, has_objects: true }
+        Self {
+            directory,
+            variables,
+            origin: None,
+            policies: None,
+            has_objects: true,
+            trusted: None,
+            platform_header: None,
+        }
     }
 
     /// Another Worker: the `worker.js` in that directory, without Durable Objects.
@@ -120,6 +134,18 @@ impl WorkerdConfig {
         self
     }
 
+    /// Trusts the certificates of another authority.
+    pub fn trusts(mut self, authority: PathBuf) -> Self {
+        self.trusted = Some(authority);
+        self
+    }
+
+    /// Takes from this header, as JSON, what the platform says of a request (`request.cf`), and hides it from the Worker.
+    pub fn platform_header(mut self, name: &str) -> Self {
+        self.platform_header = Some(name.to_owned());
+        self
+    }
+
     /// The configuration as workerd reads it. Variables come from its environment, so that no text needs quoting.
     fn render(&self, address: SocketAddr) -> String {
         let mut services = String::new();
@@ -140,16 +166,21 @@ impl WorkerdConfig {
                 let _ = write!(bindings, "(name = \"{name}\", {kind} = \"{name}\"),");
             }
         }
+        let trusted = self.trusted.as_ref().map_or(String::new(), |_| format!("embed \"{AUTHORITY}\""));
+        let header = self.platform_header.iter().map(|name| format!("cfBlobHeader = \"{name}\"")).collect::<String>();
         let modules: String = modules(&self.directory).iter().map(|file| module(file)).collect();
         format!(
             r#"using Workerd = import "/workerd/workerd.capnp";
 const config :Workerd.Config = (
   services = [
     (name = "main", worker = .worker),
-    (name = "internet", network = (allow = ["public", "private", "local"])),
+    (name = "internet", network = (
+      allow = ["public", "private", "local"],
+      tlsOptions = (trustBrowserCas = true, trustedCertificates = [{trusted}]),
+    )),
     {services}
   ],
-  sockets = [(name = "main", address = "{address}", http = (), service = "main")],
+  sockets = [(name = "main", address = "{address}", http = ({header}), service = "main")],
 );
 const worker :Workerd.Worker = (
   modules = [{modules}],
@@ -236,6 +267,9 @@ fn launch(config: &WorkerdConfig, address: SocketAddr) -> Result<Workerd> {
         let copy = directory.path().join(&file);
         std::fs::create_dir_all(copy.parent().context("a file has a directory")?)?;
         std::fs::copy(config.directory.join(&file), copy)?;
+    }
+    if let Some(authority) = &config.trusted {
+        std::fs::copy(authority, directory.path().join(AUTHORITY))?;
     }
     let file = directory.path().join("config.capnp");
     std::fs::write(&file, config.render(address))?;

@@ -1,5 +1,5 @@
 //! What passes the Worker in real workerd and how: upgrades, streams, gRPC, bodies, header fields, the ways to the origin,
-//! the policy in KV, and a module that panics.
+//! and a module that panics.
 
 use lockkeeper_tests::http::Request;
 use lockkeeper_tests::raw::RawConnection;
@@ -164,6 +164,50 @@ fn each_client_address_has_its_own_allowance_and_a_grpc_client_its_own_answer() 
     assert_eq!(denied.header("content-type"), Some("application/grpc"));
 }
 
+/// The platform's front sets `cf-connecting-ip` over whatever a client sends; this runtime has none, so tests set it.
+#[test]
+fn what_clients_can_write_of_their_address_says_nothing() {
+    let (redis, upstream) =
+        (Redis::start().expect("Redis starts"), Upstream::start().expect("a loopback port is free"));
+    let workerd = start(&config(&redis, &policy(1, "deny")).origin(upstream.address()));
+    let send = |request: &Request| workerd.client().send(request).expect("workerd answers").status;
+    assert_eq!(send(&from_client("/")), 200);
+    let written = ["x-forwarded-for", "forwarded", "x-real-ip", "true-client-ip", "x-client-ip", "cf-pseudo-ipv4"];
+    for name in written {
+        assert_eq!(send(&from_client("/").header(name, "198.51.100.1")), 429, "{name}");
+        assert_eq!(send(&Request::get("/").header(name, "198.51.100.1")), 400, "{name} alone");
+    }
+    assert_eq!(send(&from_client("/").header("cf-connecting-ip", "198.51.100.1")), 400, "two lines are no address");
+    assert_eq!(send(&Request::get("/").header("cf-connecting-ip", "198.51.100.1")), 200, "nothing of it was counted");
+}
+
+#[test]
+fn what_the_platform_says_of_a_request_is_metadata_and_headers_are_not() {
+    let (redis, upstream) =
+        (Redis::start().expect("Redis starts"), Upstream::start().expect("a loopback port is free"));
+    let limit = |name: &str, path: &str| {
+        let key = json!([format!("metadata:cf.{path}")]);
+        let limit = json!({ "name": name, "algorithm": "fixed_window", "limit": 1, "window": "1d", "key": key });
+        json!({ "limits": [limit] })
+    };
+    let policies = json!({ "country": limit("country", "country"), "score": limit("score", "botManagement.score") });
+    let routes = ["country", "score"].map(|name| json!({ "match": { "path": format!("/{name}") }, "policy": name }));
+    let policy = json!({ "version": 1, "policies": policies, "routes": routes });
+    let config = config(&redis, &policy).origin(upstream.address()).platform_header("x-platform");
+    let workerd = start(&config);
+    let send = |request: Request| workerd.client().send(&request).expect("workerd answers").status;
+    let said = |path: &str, platform: Value| Request::get(path).header("x-platform", platform.to_string());
+    assert_eq!(send(said("/country", json!({ "country": "DE" }))), 200);
+    assert_eq!(send(said("/country", json!({ "country": "DE" })).header("cf-ipcountry", "FR")), 429);
+    assert_eq!(send(said("/country", json!({ "country": "FR" }))), 200);
+    let of_client = Request::get("/country").header("cf-ipcountry", "IT").header("cf", "{\"country\":\"IT\"}");
+    assert_eq!(send(of_client), 400, "nothing that a client wrote");
+    for (score, status) in [(json!(30), 200), (json!(30), 429), (json!({ "of": 30 }), 400), (json!([30]), 400)] {
+        let platform = json!({ "botManagement": { "score": score } });
+        assert_eq!(send(said("/score", platform)), status, "{score}");
+    }
+}
+
 #[test]
 fn a_service_binding_or_the_requests_own_host_is_the_origin() {
     let (redis, upstream) =
@@ -188,28 +232,6 @@ fn an_origin_that_is_away_is_a_502_and_faulty_settings_are_a_503() {
     let answer = workerd.client().send(&from_client("/")).expect("workerd answers");
     assert_eq!((answer.status, answer.header("content-type")), (503, Some("application/problem+json")));
     assert!(workerd.process().log().contains("polices"), "the log tells the fault");
-}
-
-#[test]
-fn the_policy_of_a_kv_namespace_is_the_one_that_its_version_names() {
-    let (redis, upstream) =
-        (Redis::start().expect("Redis starts"), Upstream::start().expect("a loopback port is free"));
-    let policies = serve(|mut stream| {
-        let line = head(&mut stream).first().cloned().unwrap_or_default();
-        let policy = policy(1, "deny").to_string();
-        let (status, body) = match () {
-            () if line.starts_with("get /version") => ("200 OK", "v7"),
-            () if line.starts_with("get /policy%3av7") || line.starts_with("get /policy:v7") => {
-                ("200 OK", policy.as_str())
-            }
-            () => ("404 Not Found", ""),
-        };
-        let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
-        let _ = stream.get_mut().write_all((head + body).as_bytes());
-    });
-    let workerd = start(&config(&redis, &policy(10, "deny")).origin(upstream.address()).policies(policies));
-    let statuses = [(); 2].map(|()| workerd.client().send(&from_client("/")).expect("workerd answers").status);
-    assert_eq!(statuses, [200, 429], "{}", workerd.process().log_tail());
 }
 
 #[test]

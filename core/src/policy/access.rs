@@ -59,7 +59,7 @@ impl Exemptions {
     ) -> bool {
         let has_method = |named: &String| named == method || (method == "HEAD" && named == "GET");
         let has_header =
-            |(name, wanted): &(String, ValueMatch)| header(name).is_some_and(|value| wanted.matches(value));
+            |(name, wanted): &(String, ValueMatch)| header(name).is_some_and(|value| wanted.matches_header(value));
         self.methods.iter().any(has_method)
             || address.is_some_and(|address| self.client_addresses.contains(address))
             || self.headers.iter().any(has_header)
@@ -104,7 +104,7 @@ fn read_header(name: &str, place: &Place<'_>, errors: &mut PolicyErrors) -> Opti
     if matches!(text, "" | "*") {
         place.reject(errors, format!("{expected}; a header that only has to be there can be sent by anybody"));
     }
-    Some((name.to_ascii_lowercase(), ValueMatch::of(text)))
+    Some((name.to_ascii_lowercase(), ValueMatch::of_header(text)))
 }
 
 fn read_networks(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<AddressSet> {

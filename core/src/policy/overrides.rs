@@ -8,6 +8,7 @@ use super::limit::Scope;
 use super::numbers::{self, Kind, Numbers};
 use super::reader::{Members, Place};
 use crate::identity::KeyPart;
+use crate::normalize;
 
 /// The most overrides of a limit, and conditions of one override.
 const OVERRIDES_MAX: usize = 100;
@@ -31,6 +32,16 @@ pub struct Condition {
     pub value: ValueMatch,
 }
 
+impl Condition {
+    /// Whether the part has a value that is meant.
+    pub fn holds(&self, value: &[u8]) -> bool {
+        match self.part {
+            KeyPart::Header(_) | KeyPart::Cookie(_) => self.value.matches_header(value),
+            _ => self.value.matches(value),
+        }
+    }
+}
+
 /// A value in a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueMatch {
@@ -47,6 +58,16 @@ impl ValueMatch {
             Some(prefix) => ValueMatch::Prefix(prefix.to_owned()),
             None => ValueMatch::Exact(text.to_owned()),
         }
+    }
+
+    /// The same for the value of a header, or of a cookie, to be [compared as such](ValueMatch::matches_header).
+    pub(super) fn of_header(text: &str) -> ValueMatch {
+        ValueMatch::of(&normalize::joined_text(text))
+    }
+
+    /// Whether the value of a header, or of a cookie, is meant, however its lines are joined.
+    pub fn matches_header(&self, value: &[u8]) -> bool {
+        self.matches(&normalize::joined(value))
     }
 
     /// Whether the value is meant.
@@ -133,7 +154,10 @@ fn read_condition(name: &str, place: &Place<'_>, errors: &mut PolicyErrors) -> O
         );
     }
     let value = place.text(errors, "a value such as \"pro\", or \"pro*\" for all that start with it");
-    Some(Condition { part: part?, value: ValueMatch::of(value?) })
+    let (part, value) = (part?, value?);
+    let is_of_header = matches!(part, KeyPart::Header(_) | KeyPart::Cookie(_));
+    let value = if is_of_header { ValueMatch::of_header(value) } else { ValueMatch::of(value) };
+    Some(Condition { part, value })
 }
 
 #[cfg(test)]

@@ -166,7 +166,7 @@ fn read_header(name: &str, place: &Place<'_>, errors: &mut PolicyErrors) -> Opti
     }
     let value = match place.node {
         Node::Bool(true) => None,
-        Node::Text(text) if !text.is_empty() => Some(text.clone()),
+        Node::Text(text) if !text.is_empty() => Some(normalize::joined_text(text)),
         _ => {
             place.reject(errors, "the value that the header must have, or true for any");
             return None;

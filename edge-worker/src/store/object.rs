@@ -18,20 +18,31 @@ extern "C" {
         tag: &str,
         command: Uint8Array,
         wait_ms: f64,
+        probe_key: &str,
+        is_bulky: bool,
     ) -> Promise;
 }
 
-/// Sends a command that is marked with `tag` to one of that many objects. The promise comes to what [`heard`] reads, in
-/// `wait_ms` or little more.
-pub fn ask(
-    environment: &JsValue,
-    (objects, location): (u32, Option<&str>),
-    (tag, command): (&str, &[u8]),
-    wait_ms: f64,
-) -> Promise {
+/// What an object is asked.
+pub struct Question<'q> {
+    /// The command's mark.
+    pub tag: &'q str,
+    /// The command.
+    pub command: &'q [u8],
+    /// How long its reply is waited for.
+    pub wait_ms: f64,
+    /// What the object may write when it looks whether the store is back.
+    pub probe_key: &'q str,
+    /// Whether the commands of others go first.
+    pub gives_way: bool,
+}
+
+/// Asks one of that many objects. The promise comes to what [`heard`] reads, in `wait_ms` or little more.
+pub fn ask(environment: &JsValue, (objects, location): (u32, Option<&str>), question: &Question<'_>) -> Promise {
     let object = host::random().checked_rem(u64::from(objects)).unwrap_or(0);
-    let command = Uint8Array::from(command);
-    ask_object(environment, &format!("store-{object}"), location, tag, command, wait_ms)
+    let name = format!("store-{object}");
+    let Question { tag, command, wait_ms, probe_key, gives_way } = *question;
+    ask_object(environment, &name, location, tag, Uint8Array::from(command), wait_ms, probe_key, gives_way)
 }
 
 /// The object's answer. A call that fails may have reached the store.

@@ -1,10 +1,11 @@
 //! A socket for one request: connect, introduce ourselves and ask in one write, read the replies, close.
 
 use lockkeeper_core::resp::{Decoder, Reply};
-use lockkeeper_core::store::StoreFailure;
+use lockkeeper_core::store::{Refusal, StoreFailure};
 
 use super::handshake::{Handshake, accepted};
 use crate::host::Socket;
+use crate::log;
 use crate::settings::Server;
 
 /// The connection of one request, opened by its first command. A second command, after NOSCRIPT, uses it again.
@@ -20,7 +21,7 @@ impl TcpSession {
     /// again.
     pub async fn ask(&mut self, server: &Server, command: &[u8]) -> Result<Reply, StoreFailure> {
         let answer = self.exchange(server, command).await;
-        if matches!(answer, Err(StoreFailure::Unknown)) {
+        if !matches!(answer, Ok(_) | Err(StoreFailure::Refused(Refusal::NoScript))) {
             self.close();
         }
         answer
@@ -40,12 +41,15 @@ impl TcpSession {
         socket.write(&output);
         self.sent = true;
         let socket = self.socket.insert(socket);
+        let mut refused = None;
         for _ in 0..replies {
-            accepted(&next_reply(socket, &mut self.decoder).await?)?;
+            refused = refused.or(accepted(&next_reply(socket, &mut self.decoder).await?).err());
         }
-        match next_reply(socket, &mut self.decoder).await? {
-            Reply::Error(text) => Err(StoreFailure::of_error(&text)),
-            reply => Ok(reply),
+        let reply = next_reply(socket, &mut self.decoder).await?;
+        match (refused, reply) {
+            (None, Reply::Error(text)) => Err(StoreFailure::of_error(&text)),
+            (None, reply) => Ok(reply),
+            (Some(refused), reply) => Err(unwelcome(refused, &reply)),
         }
     }
 
@@ -61,6 +65,13 @@ impl TcpSession {
         }
         self.decoder = Decoder::default();
     }
+}
+
+/// What became of a command that followed a handshake which was refused. The server may have carried it out, as another user
+/// or in another database.
+fn unwelcome(refused: StoreFailure, reply: &Reply) -> StoreFailure {
+    log::store_refuses(&refused);
+    if matches!(reply, Reply::Error(_)) { refused } else { StoreFailure::Unknown }
 }
 
 async fn next_reply(socket: &Socket, decoder: &mut Decoder) -> Result<Reply, StoreFailure> {

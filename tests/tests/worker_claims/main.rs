@@ -5,6 +5,7 @@ mod aborts;
 mod bodies;
 mod ends;
 mod failures;
+mod fences;
 mod replay;
 mod shared;
 mod world;

@@ -21,7 +21,11 @@ pub struct World {
 impl World {
     /// By a whole policy file.
     pub fn start(policy: Value) -> World {
-        let redis = Redis::start().expect("Redis starts");
+        World::start_on(Redis::start().expect("Redis starts"), policy)
+    }
+
+    /// The same with a Redis of the test's own.
+    pub fn start_on(redis: Redis, policy: Value) -> World {
         let front = RestFront::start(redis.address()).expect("a loopback port is free");
         let origin = ScriptedUpstream::start().expect("a loopback port is free");
         World { redis, front, origin, policy }

@@ -129,6 +129,16 @@ fn a_late_answer_to_an_old_call_does_not_close_the_breaker() {
 }
 
 #[test]
+fn a_probe_writes_the_key_that_was_said_last() {
+    let mut client = Client::open();
+    client.pipe.probe_at("other:probe");
+    client.open_breaker();
+    client.wait_us(1_000_000);
+    client.pipe.maintain(client.now_us);
+    assert_eq!(client.sent(Moment::Flush)[0][3], "other:probe");
+}
+
+#[test]
 fn a_probe_answered_for_another_breaks_the_connection() {
     let mut client = Client::open();
     client.open_breaker();

@@ -1,50 +1,11 @@
-//! The limiter as JavaScript and TypeScript Workers import it, in real workerd: the example as wrangler bundles it, its
-//! types, its errors, and a module that panics.
+//! What a limiter decides and tells, over each transport and by itself, also when its module panics; its faults and types.
 
-use lockkeeper_tests::http::{Request, Response};
+use crate::world::{DEADLINE, from_client, send, telling, told};
 use lockkeeper_tests::workerd::Transport;
 use lockkeeper_tests::{Redis, RestFront, Workerd, WorkerdConfig, paths, poll, tools, wrangler};
 use serde_json::{Value, json};
-use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 use tempfile::TempDir;
-
-/// Long: these tests are about decisions, on machines under load.
-const DEADLINE: Duration = Duration::from_secs(5);
-
-/// Makes a limiter of what the variables say and tells what it did: of requests with a key the policy's answer, if any; of
-/// `/slow` late, of `/broken` never.
-const TELLING: &str = r#"
-import { Lockkeeper, LockkeeperError } from "./lockkeeper.js";
-export { StoreConnection } from "./lockkeeper.js";
-
-let limiter;
-export default {
-  async fetch(request, environment) {
-    try {
-      limiter ??= await Lockkeeper.create(environment.POLICY, JSON.parse(environment.OPTIONS));
-    } catch (error) {
-      const { name, code, faults } = error;
-      return Response.json({ name, code, faults, isTyped: error instanceof LockkeeperError });
-    }
-    const decision = await limiter.decide(request);
-    const { outcome, decidedBy, policy, limit, response } = decision;
-    const told = { outcome, decidedBy, policy, limit, answer: response?.status };
-    if (response) return request.headers.has("idempotency-key") ? response : Response.json(told);
-    return decision.settle(answer(decision.request, told));
-  },
-};
-
-async function answer(request, told) {
-  const { pathname } = new URL(request.url);
-  if (pathname === "/slow") await new Promise((resolve) => setTimeout(resolve, 2_000));
-  if (pathname === "/broken") throw new Error("broken");
-  const sent = await request.text();
-  const body = JSON.stringify({ ...told, sent, fence: request.headers.get("fencing-token") });
-  return new Response(body, { headers: { "content-type": "application/json", "content-length": body.length } });
-}
-"#;
 
 fn example() -> std::path::PathBuf {
     paths::workspace().join("edge-worker/example")
@@ -55,28 +16,6 @@ fn bundled_example() -> TempDir {
     let out = tempfile::tempdir().expect("a temporary directory");
     wrangler::bundle(&example(), out.path()).unwrap_or_else(|error| panic!("{error:#}"));
     out
-}
-
-/// The build in `directory` with another script at its head.
-fn telling(directory: &Path) -> TempDir {
-    let copy = tempfile::tempdir().expect("a temporary directory");
-    let copied = Command::new("cp").arg("-r").arg(directory.join(".")).arg(copy.path()).status();
-    assert!(copied.is_ok_and(|status| status.success()), "{} is copied", directory.display());
-    std::fs::write(copy.path().join("worker.js"), TELLING).expect("a file is written");
-    copy
-}
-
-fn from_client(path: &str) -> Request {
-    Request::get(path).header("cf-connecting-ip", "192.0.2.7")
-}
-
-fn send(workerd: &Workerd, request: &Request) -> Response {
-    workerd.client().send(request).expect("workerd answers")
-}
-
-fn told(workerd: &Workerd, request: &Request) -> Value {
-    let answer = send(workerd, request);
-    serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("{answer:?}\n{}", workerd.process().log_tail()))
 }
 
 #[test]
@@ -177,60 +116,27 @@ fn a_module_that_panics_decides_as_the_policy_says_and_is_replaced() {
     }
 }
 
-/// A Worker that makes a limiter of that policy.
-fn limiter(directory: &Path, redis: &Redis, policy: &Value) -> Workerd {
-    let store = json!({ "url": format!("redis://{}", redis.address()), "deadlineMs": DEADLINE.as_millis() });
-    let config = WorkerdConfig::built_in(directory.to_owned()).policy(policy);
-    let options = json!({ "store": store, "bodies": { "deadlineMs": DEADLINE.as_millis() } });
-    Workerd::start(&config.variable("OPTIONS", &options.to_string())).expect("workerd starts")
-}
-
 #[test]
-fn what_a_request_with_a_key_was_settled_with_is_replayed() {
+fn the_store_is_told_the_user_the_password_and_the_database_of_the_options() {
     let redis = Redis::start().expect("Redis starts");
+    let mut admin = redis.connection();
+    let gateway = ["SETUSER", "gateway", "on", ">right", "~*", "+@all"];
+    redis::cmd("ACL").arg(&gateway).exec(&mut admin).expect("Redis knows users");
+    redis::cmd("ACL").arg(&["SETUSER", "default", "off"]).exec(&mut admin).expect("Redis knows users");
     let directory = telling(&paths::built_worker(paths::worker()));
-    let rules = json!({ "scope": ["header:authorization"], "on_unknown": "reject" });
-    let policy = json!({ "version": 1, "policies": { "p": { "idempotency": rules } }, "default_policy": "p" });
-    let workerd = limiter(directory.path(), &redis, &policy);
-    let keyed = |path: &str, key: &str, body: &str| {
-        let request = Request::new("POST", path).header("authorization", "Bearer a").header("idempotency-key", key);
-        send(&workerd, &request.body(body))
-    };
-    let run = keyed("/", "k", "one");
-    assert_eq!((run.status, run.header("idempotent-replayed")), (200, None), "{run:?}");
-    let told: Value = serde_json::from_str(&run.body).expect("what the Worker tells");
-    assert_eq!((&told["outcome"], &told["sent"]), (&json!("allowed"), &json!("one")));
-    let replay = keyed("/", "k", "one");
-    assert_eq!((replay.status, replay.header("idempotent-replayed")), (200, Some("true")), "{replay:?}");
-    assert_eq!(replay.body, run.body);
-    assert_eq!(keyed("/", "k", "another").status, 422);
-    let broken = keyed("/broken", "b", "one");
-    assert_eq!((broken.status, broken.header("idempotency-outcome")), (502, Some("unknown")), "{broken:?}");
-    let again = keyed("/broken", "b", "one");
-    assert_eq!((again.status, again.header("idempotent-replayed")), (409, None), "{again:?}");
-}
-
-#[test]
-fn a_lock_is_held_until_its_request_is_settled() {
-    let redis = Redis::start().expect("Redis starts");
-    let directory = telling(&paths::built_worker(paths::worker()));
-    let policy = json!({ "version": 1, "default_policy": "p",
-                         "policies": { "p": { "lock": { "key": ["header:x-account"] } } } });
-    let workerd = limiter(directory.path(), &redis, &policy);
-    let ask = |path: &str| told(&workerd, &Request::get(path).header("x-account", "7"));
-    let fence = |seen: &Value| seen["fence"].as_str().map(str::to_owned).unwrap_or_else(|| panic!("no token: {seen}"));
-    std::thread::scope(|scope| {
-        let slow = scope.spawn(|| ask("/slow"));
-        poll::until("the lock is taken", DEADLINE, || {
-            let keys: usize = redis::cmd("DBSIZE").query(&mut redis.connection()).expect("Redis answers");
-            (keys > 0).then_some(())
-        })
-        .expect("the lock is taken");
-        let refused = ask("/");
-        assert_eq!((&refused["outcome"], &refused["answer"]), (&json!("locked"), &json!(423)), "{refused}");
-        let earlier = fence(&slow.join().expect("the Worker answers"));
-        let next =
-            poll::until("the lock is free", DEADLINE, || Some(ask("/")).filter(|seen| seen["outcome"] == "allowed"));
-        assert!(fence(&next.expect("the lock is given back")) > earlier);
-    });
+    let limit =
+        json!({ "name": "once", "algorithm": "fixed_window", "limit": 1, "window": "1d", "key": ["client_address"] });
+    let policy = json!({ "version": 1, "policies": { "p": { "limits": [limit] } }, "default_policy": "p" });
+    for (password, decided_by) in [("right", "store"), ("wrong", "local")] {
+        let store = json!({ "url": format!("redis://{}", redis.address()), "deadlineMs": DEADLINE.as_millis(),
+                            "user": "gateway", "password": password, "database": 3 });
+        let config = WorkerdConfig::built_in(directory.path().to_owned()).policy(&policy);
+        let config = config.variable("OPTIONS", &json!({ "store": store }).to_string());
+        let workerd = Workerd::start(&config).expect("workerd starts");
+        let seen = told(&workerd, &from_client("/"));
+        assert_eq!((&seen["outcome"], &seen["decidedBy"]), (&json!("allowed"), &json!(decided_by)), "{seen}");
+    }
+    redis::cmd("SELECT").arg(3).exec(&mut admin).expect("Redis has it");
+    let keys: usize = redis::cmd("DBSIZE").query(&mut admin).expect("Redis answers");
+    assert_eq!(keys, 1);
 }
