@@ -55,6 +55,8 @@ pub struct Gateway {
     tick_us: Cell<u64>,
     timers: RefCell<Timers>,
     holdings: RefCell<Vec<Weak<RefCell<Holding>>>>,
+    /// When the tick must look at the first of them; there are too many to ask them all at each event.
+    holdings_at_us: Cell<Option<u64>>,
     outbox: RefCell<Outbox>,
     held_bodies: Cell<usize>,
     /// Whether bodies come to this filter, once that is known.
@@ -105,6 +107,7 @@ impl Gateway {
             tick_us: Cell::new(u64::MAX),
             timers: RefCell::default(),
             holdings: RefCell::default(),
+            holdings_at_us: Cell::new(None),
             outbox: RefCell::default(),
             held_bodies: Cell::new(0),
             bodies_come: Cell::new(None),
@@ -157,7 +160,7 @@ impl Gateway {
                     self.tell_all(releases, now_us);
                     return Progress::Decided(Box::new(decision), now_us);
                 }
-                Step::Local(local) => self.decide_locally(local),
+                Step::Local(local) => self.decide_locally(local, now_us),
                 Step::LocalClaims(claims) => self.local_claims.decide(claims, &self.metrics),
                 Step::NeedBody(need) => return Progress::NeedBody(need),
                 Step::WaitUntil(wait) => {
@@ -201,8 +204,8 @@ impl Gateway {
         submitted
     }
 
-    fn decide_locally(&self, call: LocalCall) -> Step {
-        let decision = self.local.decide(&call, &self.metrics);
+    fn decide_locally(&self, call: LocalCall, now_us: u64) -> Step {
+        let decision = self.local.decide(&call, now_us, &self.metrics);
         call.resume(&decision)
     }
 

@@ -24,11 +24,11 @@ impl LocalTable {
         LocalTable { sets, table: OnceCell::new() }
     }
 
-    /// Decides one request, now.
-    pub fn decide(&self, call: &LocalCall, metrics: &Metrics) -> LocalDecision {
+    /// Decides one request.
+    pub fn decide(&self, call: &LocalCall, now_us: u64, metrics: &Metrics) -> LocalDecision {
         let table = self.table.get_or_init(|| Table::new(self.sets, seed()));
         let charges = call.charges();
-        let mut local = run(table.start(&charges, host::monotonic_us()));
+        let mut local = run(table.start(&charges, now_us));
         for _ in 1..ATTEMPTS_MAX {
             if !local.contended {
                 break;

@@ -32,6 +32,7 @@ impl Gateway {
         self.fence_floor.set(self.fence_floor.get().max(seen));
         let holding = Rc::new(RefCell::new(Holding::new(lease, context_id, sent_us)));
         self.holdings.borrow_mut().push(Rc::downgrade(&holding));
+        self.look_in_time(&holding.borrow());
         self.tick_sooner();
         holding
     }
@@ -131,12 +132,7 @@ impl Gateway {
     fn done_locally(&self, call: &LeaseCall, purpose: &Purpose, now_us: u64) {
         let words = self.local_claims.tell(call, Known::Not, now_us);
         match purpose {
-            Purpose::Renewal { holding, sent_us } => {
-                let is_lost = holding.borrow_mut().renewed(&words, *sent_us);
-                if is_lost {
-                    self.lost(holding);
-                }
-            }
+            Purpose::Renewal { holding, sent_us } => drop(self.renewed(holding, &words, *sent_us)),
             Purpose::Response { .. } | Purpose::Record { .. } => self.local_claims.sweep_soon(now_us),
         }
     }
@@ -157,16 +153,25 @@ impl Gateway {
     fn confirmed(&self, act: Act, words: &[Word], purpose: Purpose) -> bool {
         self.metrics.lease_words(act, words);
         match purpose {
-            Purpose::Renewal { holding, sent_us } => {
-                let is_lost = holding.borrow_mut().renewed(words, sent_us);
-                if is_lost {
-                    self.lost(&holding);
-                }
-                is_lost
-            }
+            Purpose::Renewal { holding, sent_us } => self.renewed(&holding, words, sent_us),
             Purpose::Response { waiter, .. } => RequestState::respond_later(&waiter),
             Purpose::Record { .. } => false,
         }
+    }
+
+    /// Takes the words for a renewal; true when the lease is lost by them.
+    fn renewed(&self, holding: &Rc<RefCell<Holding>>, words: &[Word], sent_us: u64) -> bool {
+        let is_lost = holding.borrow_mut().renewed(words, sent_us);
+        self.look_in_time(&holding.borrow());
+        if is_lost {
+            self.lost(holding);
+        }
+        is_lost
+    }
+
+    /// Lets the tick come when this lease is to be looked at.
+    fn look_in_time(&self, holding: &Holding) {
+        self.holdings_at_us.set(holding.next_event_us().into_iter().chain(self.holdings_at_us.get()).min());
     }
 
     /// The command may not have been carried out: it is kept, and nobody waits for it any longer. True when a response
@@ -182,7 +187,10 @@ impl Gateway {
     fn keep(&self, call: LeaseCall, purpose: &Purpose, now_us: u64) {
         let expires_us = match purpose {
             // The next renewal says the same.
-            Purpose::Renewal { holding, .. } => return holding.borrow_mut().renewal_failed(now_us),
+            Purpose::Renewal { holding, .. } => {
+                holding.borrow_mut().renewal_failed(now_us);
+                return self.look_in_time(&holding.borrow());
+            }
             Purpose::Response { expires_us, .. } | Purpose::Record { expires_us } => *expires_us,
         };
         if !self.outbox.borrow_mut().retry(call, now_us, expires_us) {
@@ -203,19 +211,22 @@ impl Gateway {
     pub(super) fn keep_leases(&self, now_us: u64) {
         self.holdings.borrow_mut().retain(|one| one.upgrade().is_some_and(|holding| !holding.borrow().is_ended()));
         let holdings: Vec<_> = self.holdings.borrow().iter().filter_map(std::rc::Weak::upgrade).collect();
-        for holding in holdings {
+        // What happens to them below is looked at in time by itself.
+        self.holdings_at_us.set(None);
+        for holding in &holdings {
             let renewal = holding.borrow_mut().renewal(now_us);
             if let Some(call) = renewal {
                 if call.keeper() == Keeper::Both {
                     self.local_claims.tell(&call, Known::Not, now_us);
                 }
-                let purpose = Purpose::Renewal { holding: Rc::clone(&holding), sent_us: now_us };
+                let purpose = Purpose::Renewal { holding: Rc::clone(holding), sent_us: now_us };
                 self.tell(Told { call, purpose }, now_us);
             }
             let has_lapsed = holding.borrow_mut().lapsed(now_us);
             if has_lapsed {
-                self.lost(&holding);
+                self.lost(holding);
             }
+            self.look_in_time(&holding.borrow());
         }
         let (due, given_up) = self.outbox.borrow_mut().due(now_us);
         self.metrics.lease_event(LeaseEvent::GivenUp, given_up as u64);
@@ -246,11 +257,10 @@ impl Gateway {
 
     /// When the tick must come for leases, waits and bodies.
     pub(super) fn next_event_us(&self) -> Option<u64> {
-        let holdings = self.holdings.borrow();
-        let leases = holdings.iter().filter_map(|one| one.upgrade()?.borrow().next_event_us()).min();
         let pushes_us = self.local_claims.next_us().filter(|_| self.pipe.borrow().breaker_is_closed());
-        let others = [self.timers.borrow().next_us(), self.outbox.borrow().next_us(), pushes_us];
-        leases.into_iter().chain(others.into_iter().flatten()).min()
+        let all =
+            [self.holdings_at_us.get(), self.timers.borrow().next_us(), self.outbox.borrow().next_us(), pushes_us];
+        all.into_iter().flatten().min()
     }
 
     /// How many requests hold something.
