@@ -14,15 +14,31 @@ export function askObject(environment, name, location, tag, command, waitMs, pro
   return within(answer, waitMs);
 }
 
+// A store's answer is no longer than this.
+const ANSWER_BYTES_MAX = 1 << 20;
+
 // Asks a store behind HTTP. Resolves to status and body.
 export function askFront(url, token, body, waitMs) {
   const late = new AbortController();
   const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
   const exchange = async () => {
-    const response = await fetch(url, { method: "POST", headers, body, signal: late.signal });
-    return [response.status, await response.text()];
+    const response = await fetch(url, { method: "POST", headers, body, redirect: "manual", signal: late.signal });
+    return [response.status, await text(response)];
   };
   return within(exchange(), waitMs, late);
+}
+
+async function text(response) {
+  const length = response.headers.get("content-length");
+  if (length !== null && Number(length) <= ANSWER_BYTES_MAX) return response.text();
+  const decoder = new TextDecoder();
+  let [text, bytes] = ["", 0];
+  for await (const piece of response.body ?? []) {
+    bytes += piece.length;
+    if (bytes > ANSWER_BYTES_MAX) throw new Error("the store's answer does not end");
+    text += decoder.decode(piece, { stream: true });
+  }
+  return text + decoder.decode();
 }
 
 function within(answer, waitMs, late) {

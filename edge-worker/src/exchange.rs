@@ -125,6 +125,9 @@ impl Exchange {
             }
         };
         let origins = Origins::of(&response, is_head);
+        if !origins.is_usable() {
+            return self.unanswered();
+        }
         if origins.is_platforms_own() {
             self.respond.send(self.dress_of_unknown().put_on(response, Content::Own));
             return Ended { end: End::cut(Dispatched::Maybe), response: None };

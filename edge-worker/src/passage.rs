@@ -11,6 +11,7 @@ use worker::web_sys::{Headers, ReadableStream, Response, ResponseInit};
 use crate::asking::Asking;
 use crate::host::HostResult;
 use crate::outgoing::{Company, Outgoing};
+use crate::response;
 
 /// A request on its way through.
 #[wasm_bindgen]
@@ -147,11 +148,15 @@ impl Dress {
         }
         // A response of the platform cannot be changed; its copy keeps status, header and upgrade.
         let init: &ResponseInit = response.unchecked_ref();
+        let is_own = matches!(content, Content::Own);
         let copy = match content {
             Content::Own => Response::new_with_opt_readable_stream_and_init(response.body().as_ref(), init),
             Content::Bytes(bytes) => Response::new_with_opt_js_u8_array_and_init(Some(&bytes), init),
             Content::Stream(stream) => Response::new_with_opt_readable_stream_and_init(Some(&stream), init),
         }?;
+        if !is_own {
+            response::untie_coding(&copy.headers())?;
+        }
         self.add_to(&copy.headers())?;
         Ok(copy)
     }

@@ -108,7 +108,7 @@ impl SealReason {
 /// | never dispatched, whoever answered | released, attempt not counted |
 /// | the connection became something else | released |
 /// | no complete answer of the upstream: timeout, reset, cut, client gone | left: unknown |
-/// | 1xx | released |
+/// | 1xx but 101: it precedes an answer that did not come | left: unknown |
 /// | 401, 403, 407, 408, 409, 421, 423, 425, 429: they describe the attempt, not the operation | released |
 /// | 5xx, `on_unknown: reject` | left: unknown. It may have failed after it had done the work |
 /// | 5xx, `on_unknown: retry_after_lease` | released: it is over, so nothing runs at the same time |
@@ -127,7 +127,7 @@ pub fn ending(exchange: &Exchange, rules: EndRules) -> Ending {
         return Ending::LeaveUnknown;
     }
     match (exchange.status, rules.on_unknown) {
-        (100..=199 | 401 | 403 | 407..=409 | 421 | 423 | 425 | 429, _) => Ending::Release { uncount: false },
+        (401 | 403 | 407..=409 | 421 | 423 | 425 | 429, _) => Ending::Release { uncount: false },
         (200..=499, _) => seal_reason(exchange, rules).map_or(Ending::Keep, Ending::Seal),
         (500..=599, OnUnknown::RetryAfterLease) => Ending::Release { uncount: false },
         _ => Ending::LeaveUnknown,
@@ -186,7 +186,7 @@ mod tests {
             (cut(200), Ending::LeaveUnknown),
             (cut(429), Ending::LeaveUnknown),
             (Exchange { is_stream: true, ..cut(200) }, Ending::LeaveUnknown),
-            (answered(103), RELEASED),
+            (answered(103), Ending::LeaveUnknown),
             (Exchange { has_trailers: true, ..answered(200) }, Ending::Seal(Trailers)),
             (Exchange { is_stream: true, ..answered(200) }, Ending::Seal(Stream)),
             (Exchange { is_too_large: true, ..answered(201) }, Ending::Seal(TooLarge)),

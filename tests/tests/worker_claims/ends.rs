@@ -22,6 +22,12 @@ fn idm_03_an_origin_that_breaks_off_or_answers_5xx_leaves_the_outcome_unknown() 
     let rows = [
         ("/silent", vec![Piece::Close], 502),
         ("/half", vec![Piece::bytes(half), Piece::Close], 502),
+        (
+            "/interim",
+            vec![Piece::bytes("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")],
+            502,
+        ),
+        ("/odd", vec![Piece::bytes("HTTP/1.1 600 Odd\r\ncontent-length: 0\r\n\r\n")], 502),
         ("/failed", vec![Piece::bytes("HTTP/1.1 500 No\r\ncontent-length: 2\r\n\r\nno")], 500),
         ("/platform", vec![Piece::bytes("HTTP/1.1 522 No\r\ncontent-length: 2\r\n\r\nno")], 522),
     ];
@@ -38,7 +44,24 @@ fn idm_03_an_origin_that_breaks_off_or_answers_5xx_leaves_the_outcome_unknown() 
         });
         assert_eq!(problem(&again.expect("lapsed")), of(409, "idempotency-outcome-unknown"), "{path}");
     }
-    assert_eq!(world.origin.count(), 4);
+    assert_eq!(world.origin.count(), 6);
+}
+
+/// The platform takes the answer to an expectation for the last word of the origin, so that none may reach it.
+#[test]
+fn an_expectation_of_the_client_is_not_passed_on() {
+    let limits =
+        json!([{ "name": "all", "algorithm": "fixed_window", "limit": 100, "window": "1h", "key": ["constant:all"] }]);
+    for members in [keyed(json!({})), policy(json!({ "limits": limits }))] {
+        let world = World::start(members);
+        let worker = world.worker();
+        let mut client = RawConnection::open(worker.address()).expect("workerd accepts");
+        let head = "POST /payments HTTP/1.1\r\nhost: a\r\nauthorization: Bearer a\r\nidempotency-key: k\r\n";
+        let rest = "expect: 100-continue\r\ncontent-length: 3\r\nconnection: close\r\n\r\nabc";
+        client.send(format!("{head}{rest}").as_bytes()).expect("workerd reads");
+        poll::until("it reaches the origin", SOON, || (world.origin.count() == 1).then_some(())).expect("it arrives");
+        assert_eq!(world.origin.seen()[0].header("expect"), None);
+    }
 }
 
 /// E4 and E6 where the policy prefers a second run.
@@ -114,11 +137,18 @@ fn a_response_without_a_length_streams_and_is_kept() {
 #[test]
 fn bod_02_a_compressed_response_reaches_both_clients_readable() {
     let world = World::start(keyed(json!({})));
-    world.origin.answer_whole("/payments", &["HTTP/1.1 200 OK", "content-encoding: gzip"], HELLO_GZIP);
+    let digests = ["content-digest: sha-256=:AA==:", "repr-digest: sha-256=:AA==:", "etag: \"v1\""];
+    let head = [&["HTTP/1.1 200 OK", "content-encoding: gzip"], &digests[..]].concat();
+    world.origin.answer_whole("/payments", &head, HELLO_GZIP);
     let worker = world.worker();
     let reads = payment("k", "x").header("accept-encoding", "gzip");
     let first = send(worker.address(), &reads);
     assert_eq!((first.status, content(&first).as_slice()), (200, &b"hello"[..]), "{first:?}");
+    // The platform codes it once more, and never the same.
+    for name in ["content-digest", "repr-digest"] {
+        assert_eq!(first.header(name), None, "{first:?}");
+    }
+    assert_eq!(first.header("etag"), Some("W/\"v1\""));
     for client in ["gzip", "identity"] {
         let again = send(worker.address(), &payment("k", "x").header("accept-encoding", client));
         assert_eq!((is_replay(&again), content(&again).as_slice()), (true, &b"hello"[..]), "{again:?}");
