@@ -215,9 +215,14 @@ pub fn meaning(texts: &[String]) -> String {
 }
 
 /// Lower-case hex digits, two for each byte.
-pub(crate) fn hex<'a>(bytes: impl Iterator<Item = &'a u8>) -> String {
+pub(crate) fn hex<'a>(bytes: impl ExactSizeIterator<Item = &'a u8>) -> String {
     let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
-    bytes.flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
+    let mut text = String::with_capacity(bytes.len().saturating_mul(2));
+    for byte in bytes {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 0xf));
+    }
+    text
 }
 
 #[cfg(test)]

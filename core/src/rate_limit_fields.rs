@@ -14,6 +14,9 @@ pub struct RateLimitFields {
     pub reset_in_s: Option<u64>,
 }
 
+/// Room for a field as it mostly is.
+const FIELD_BYTES: usize = 64;
+
 /// `x-ratelimit-reset`: a Unix time in seconds, rounded up.
 pub const LEGACY_RESET: &str = "x-ratelimit-reset";
 
@@ -48,27 +51,38 @@ fn of_shown(mode: HeaderMode, shown: &[Shown<'_>]) -> RateLimitFields {
 type Shown<'a> = (&'a Limit, &'a LimitVerdict);
 
 fn structured(mode: HeaderMode, shown: &[Shown<'_>]) -> RateLimitFields {
-    let state = shown.iter().map(|(limit, one)| {
-        let (left, seconds) = (one.verdict.remaining, whole_seconds(one.verdict.reset_us));
-        let parameters = match mode {
-            // Slots come back when requests end, which nobody can tell beforehand.
-            HeaderMode::Aw if limit.base.algorithm.is_held() => format!("a={left}"),
-            HeaderMode::Both if limit.base.algorithm.is_held() => format!("r={left};a={left}"),
-            _ if limit.base.algorithm.is_held() => format!("r={left}"),
-            HeaderMode::Aw => format!("a={left};w={seconds}"),
-            HeaderMode::Both => format!("r={left};t={seconds};a={left};w={seconds}"),
-            HeaderMode::Rt | HeaderMode::Legacy | HeaderMode::Off => format!("r={left};t={seconds}"),
-        };
-        format!("\"{}\";{parameters}", limit.label)
-    });
-    let quota =
-        shown.iter().map(|(limit, one)| format!("\"{}\"{}", limit.label, limit.grant(one.override_index).quota));
-    let headers = vec![("ratelimit".into(), joined(state)), ("ratelimit-policy".into(), joined(quota))];
+    let (mut state, mut quota) = (String::with_capacity(FIELD_BYTES), String::with_capacity(FIELD_BYTES));
+    for (limit, one) in shown {
+        push_item(&limit.label, &mut state);
+        push_state(mode, limit, one.verdict, &mut state);
+        push_item(&limit.label, &mut quota);
+        quota.push_str(&limit.grant(one.override_index).quota);
+    }
+    let headers = vec![("ratelimit".into(), state), ("ratelimit-policy".into(), quota)];
     RateLimitFields { headers, reset_in_s: None }
 }
 
-fn joined(items: impl Iterator<Item = String>) -> String {
-    items.collect::<Vec<_>>().join(", ")
+fn push_item(label: &str, field: &mut String) {
+    field.push_str(if field.is_empty() { "\"" } else { ", \"" });
+    field.push_str(label);
+    field.push('"');
+}
+
+/// What is left and until when. Slots come back when requests end, which nobody can tell beforehand.
+fn push_state(mode: HeaderMode, limit: &Limit, verdict: Verdict, field: &mut String) {
+    let (left, seconds) = (verdict.remaining, whole_seconds(verdict.reset_us));
+    let names: &[(&str, u64)] = match (mode, limit.base.algorithm.is_held()) {
+        (HeaderMode::Aw, true) => &[(";a=", left)],
+        (HeaderMode::Both, true) => &[(";r=", left), (";a=", left)],
+        (HeaderMode::Rt | HeaderMode::Legacy | HeaderMode::Off, true) => &[(";r=", left)],
+        (HeaderMode::Aw, false) => &[(";a=", left), (";w=", seconds)],
+        (HeaderMode::Both, false) => &[(";r=", left), (";t=", seconds), (";a=", left), (";w=", seconds)],
+        (HeaderMode::Rt | HeaderMode::Legacy | HeaderMode::Off, false) => &[(";r=", left), (";t=", seconds)],
+    };
+    for (name, number) in names {
+        field.push_str(name);
+        field.push_str(itoa::Buffer::new().format(*number));
+    }
 }
 
 /// One limit has to stand for all: the denying one with the longest wait, else the one with the least left.

@@ -4,6 +4,8 @@ use super::compact::{read_number, write_number};
 
 /// Entries in a set.
 pub(super) const ENTRIES: usize = 8;
+/// Room for a set as it mostly is.
+const BYTES: usize = 256;
 /// Anything written by another version is an empty set.
 const VERSION: u8 = 1;
 
@@ -43,7 +45,8 @@ impl<'a> Set<'a> {
 
     /// The set's bytes with `state` under `tag`, and without entries that equal fresh ones.
     pub fn with(&self, tag: u64, fresh_at_us: u64, state: &[u8], now_us: u64) -> Vec<u8> {
-        let mut bytes = vec![VERSION];
+        let mut bytes = Vec::with_capacity(BYTES);
+        bytes.push(VERSION);
         let others = self.entries.iter().filter(|entry| entry.tag != tag);
         for entry in others.chain([&Entry { tag, fresh_at_us, state }]) {
             if entry.fresh_at_us > now_us {

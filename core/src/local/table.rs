@@ -52,7 +52,12 @@ impl Table {
         let (place, tag) = self.hash(charge.limit_id, charge.identity);
         let sets = u64::from(self.sets);
         let index = place.checked_rem(sets).unwrap_or(0);
-        Slot { key: format!("lockkeeper/{sets}/{index}"), tag }
+        let mut key = String::with_capacity(32);
+        key.push_str("lockkeeper/");
+        key.push_str(itoa::Buffer::new().format(sets));
+        key.push('/');
+        key.push_str(itoa::Buffer::new().format(index));
+        Slot { key, tag }
     }
 
     /// The entry that all identities of a limit share when their sets are full.
