@@ -118,14 +118,26 @@ class Decision {
   }
 
   async settle(response) {
-    this.#origin?.answer(response);
+    const usable = sendable(response, this.request);
+    this.#origin?.answer(usable);
     try {
-      return (await this.#forwarded) ?? response;
+      return (await this.#forwarded) ?? usable;
     } catch (error) {
       report("response", error);
-      return response;
+      return usable;
     }
   }
+}
+
+// The response, if a client can be sent it: the module reads its body.
+async function sendable(promise, request) {
+  const response = await promise;
+  if (!(response instanceof Response)) throw new TypeError("settle: expected a Response");
+  if (response.bodyUsed || response.body?.locked) throw new TypeError("settle: the body of the response was read before");
+  if (response.status === 0) throw new TypeError("settle: an error is no response to be sent");
+  const isUpgrade = request?.headers.get("upgrade")?.toLowerCase() === "websocket";
+  if (response.webSocket && !isUpgrade) throw new TypeError("settle: the request asks for no WebSocket");
+  return response;
 }
 
 function variables(policy, options = {}) {

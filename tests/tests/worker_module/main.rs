@@ -3,5 +3,6 @@
 
 mod decisions;
 mod holdings;
+mod misuse;
 mod start;
 mod world;
