@@ -15,6 +15,11 @@ export { StoreConnection } from "./lockkeeper.js";
 const READ = {
   "/read": (request) => request.text(),
   "/locked": (request) => request.body.getReader(),
+  "/drained": async (request) => {
+    const reader = request.body.getReader();
+    while (!(await reader.read()).done);
+    reader.releaseLock();
+  },
 };
 const ANSWERS = {
   "/nothing": () => undefined,
@@ -119,12 +124,24 @@ fn a_body_that_was_read_before_the_decision_has_no_fingerprint_and_is_answered_a
     let directory = careless();
     let workerd = limiter(directory.path(), &redis, &keyed(&json!({ "fingerprint": { "body": "raw" } })));
     slow_beside(&workerd, &redis, || {
-        for path in ["/read", "/locked", "/twice"] {
+        for path in ["/read", "/locked", "/drained", "/twice"] {
             let answer = at_once(&workerd, &request(path, path));
             assert_eq!((answer.status, answer.header("retry-after").is_some()), (503, true), "{path}: {answer:?}");
         }
     });
     assert_eq!(at_once(&workerd, &request("/", "whole")).status, 200);
+}
+
+#[test]
+fn a_request_whose_body_was_read_is_not_sent_on_and_gives_back_what_it_held() {
+    let redis = Redis::start().expect("Redis starts");
+    let directory = careless();
+    let workerd = limiter(directory.path(), &redis, &keyed(&json!({ "fingerprint": { "body": "at_completion" } })));
+    for path in ["/read", "/locked", "/drained"] {
+        let answer = at_once(&workerd, &request(path, "key"));
+        assert_eq!((answer.status, answer.header("idempotency-outcome")), (502, None), "{path}: {answer:?}");
+    }
+    assert_eq!(at_once(&workerd, &request("/", "key")).body, "done");
 }
 
 #[test]
