@@ -4,5 +4,6 @@
 mod decisions;
 mod holdings;
 mod misuse;
+mod options;
 mod start;
 mod world;

@@ -145,6 +145,20 @@ fn a_request_whose_body_was_read_is_not_sent_on_and_gives_back_what_it_held() {
 }
 
 #[test]
+fn a_module_that_fails_does_not_let_a_body_pass_that_is_read() {
+    let redis = Redis::start().expect("Redis starts");
+    let directory = with_script(&paths::built_worker(paths::worker_trap()), CARELESS);
+    let limit =
+        json!({ "name": "all", "algorithm": "fixed_window", "limit": 9, "window": "1d", "key": ["constant:all"] });
+    let policy = one_policy(&json!({ "limits": [limit], "limits_on_store_failure": "allow" }));
+    let workerd = limiter(directory.path(), &redis, &policy);
+    for (path, status) in [("/read", 503), ("/locked", 503), ("/", 200)] {
+        let answer = at_once(&workerd, &request(path, path).header("x-lockkeeper-trap", "1"));
+        assert_eq!(answer.status, status, "{path}: {answer:?}");
+    }
+}
+
+#[test]
 fn what_is_no_response_to_be_sent_leaves_the_outcome_unknown_and_nobody_else_hurt() {
     let redis = Redis::start().expect("Redis starts");
     let directory = careless();
