@@ -42,6 +42,15 @@ const ANSWERS = {
     await scheduler.wait(1_500);
     return new Response("slow", { headers: { "content-length": "4" } });
   },
+  "/lost": async ({ signal }) => {
+    const fail = () => {
+      throw new Error("a listener fails");
+    };
+    const aborted = new Promise((resolve) => signal.addEventListener("abort", resolve));
+    signal.addEventListener("abort", fail);
+    await aborted;
+    return new Response("aborted");
+  },
   "/buffers": () => streamed(new TextEncoder().encode("whole").slice().buffer),
   "/views": () => streamed(new DataView(new TextEncoder().encode("a whole").slice().buffer, 2)),
 };
@@ -59,7 +68,7 @@ export default {
       return again.response ?? again.settle(new Response("twice"));
     }
     const answer = ANSWERS[pathname] ?? (() => new Response("done"));
-    return decision.response ?? decision.settle(answer());
+    return decision.response ?? decision.settle(answer(decision.request));
   },
 };
 
@@ -205,4 +214,24 @@ fn a_slot_is_given_back_whatever_its_request_is_settled_with() {
         let next = || (send(&workerd, &Request::get("/")).status == 200).then_some(());
         poll::until("the slot is free", Duration::from_secs(1), next).expect("it is given back");
     }
+}
+
+#[test]
+fn a_listener_that_fails_when_a_lease_is_lost_hurts_nobody() {
+    let redis = Redis::start().expect("Redis starts");
+    let directory = careless();
+    let lock = json!({ "key": ["constant:one"], "lease": "1s", "on_lease_lost": "cancel" });
+    let workerd = limiter(directory.path(), &redis, &one_policy(&json!({ "lock": lock })));
+    std::thread::scope(|scope| {
+        let lost = scope.spawn(|| send(&workerd, &Request::get("/lost")));
+        poll::until("the lock is taken", DEADLINE, || {
+            let keys: usize = redis::cmd("DBSIZE").query(&mut redis.connection()).expect("Redis answers");
+            (keys > 0).then_some(())
+        })
+        .expect("the lock is taken");
+        redis::cmd("FLUSHALL").exec(&mut redis.connection()).expect("Redis answers");
+        let lost = lost.join().expect("an answer");
+        assert_eq!((lost.status, lost.body.as_str()), (200, "aborted"), "{lost:?}\n{}", workerd.process().log_tail());
+    });
+    assert!(!workerd.process().log().contains("panic"), "{}", workerd.process().log_tail());
 }
