@@ -28,7 +28,7 @@ export default {
       return new Response("Not configured\n", { status: 503 });
     }
     const decision = await limiter.decide(request);
-    return decision.response ?? decision.settle(answer(request));
+    return decision.response ?? decision.settle(answer(decision.request));
   },
 };
 
@@ -46,7 +46,7 @@ function create(environment: Environment): Promise<Lockkeeper> {
   });
 }
 
-function answer(request: Request): Response {
+async function answer(request: Request): Promise<Response> {
   const { pathname } = new URL(request.url);
   return new Response(`You asked for ${pathname}\n`);
 }

@@ -6,7 +6,7 @@ export type Policy = string | { version: number; [member: string]: unknown };
 /** How the store is reached: by a socket, by HTTP, or by the sockets that Durable Objects hold. */
 export interface Store {
   /** `redis://host:port`, `rediss://` for TLS, or `https://` for a store behind HTTP. */
-  url: string;
+  url: string | URL;
   /** The user, where there is one beside the password. */
   user?: string;
   password?: string;
@@ -79,14 +79,27 @@ export type Outcome =
 /** Who decided: the store; the isolate's own limiter or the policy's failure mode, when it failed; the policy itself. */
 export type DecidedBy = "store" | "local" | "failure_mode" | "policy";
 
-export interface Decision {
-  /** The answer to a request that does not pass. */
-  readonly response: Response | undefined;
+/** A request passes or is answered, as `response` tells. */
+export type Decision = Passed | Answered;
+
+/** The request passes. */
+export interface Passed extends Decided {
+  readonly response: undefined;
   /**
-   * The request that passes, with what the policy wants an origin to be told. Read the body from this one. Its signal
-   * aborts when what it holds is lost and the policy cancels such requests.
+   * The request, with what the policy wants an origin to be told. Read the body from this one. Its signal aborts when what
+   * it holds is lost and the policy cancels such requests.
    */
-  readonly request: Request | undefined;
+  readonly request: Request;
+}
+
+/** The request does not pass. */
+export interface Answered extends Decided {
+  /** The answer to it. */
+  readonly response: Response;
+  readonly request: undefined;
+}
+
+export interface Decided {
   readonly outcome: Outcome;
   readonly decidedBy: DecidedBy;
   /** The policy that applies. */
@@ -95,8 +108,8 @@ export interface Decision {
   readonly limit: string | undefined;
   /**
    * Gives the response to a request that passes, with the policy's fields. A request that passes must be settled: what it
-   * holds is kept for it until then. A promise that rejects says that nobody knows what became of the request: where it holds
-   * something, its client gets 502.
+   * holds is kept for it until then. A promise that rejects says that nobody knows what became of the request, and so does
+   * what cannot be sent, such as a response whose body was read: where the request holds something, its client gets 502.
    */
   settle(response: Response | Promise<Response>): Promise<Response>;
 }
@@ -105,7 +118,9 @@ export class Lockkeeper {
   private constructor();
   /** A limiter to be made once for each isolate. Nothing is connected yet. Rejects with a `LockkeeperError`. */
   static create(policy: Policy, options: Options): Promise<Lockkeeper>;
-  /** Decides a request. Never rejects: where nothing can be decided, the policy's failure mode does. */
+  /**
+   * Decides a request whose body is unread. Never rejects: where nothing can be decided, the policy's failure mode does.
+   */
   decide(request: Request): Promise<Decision>;
 }
 

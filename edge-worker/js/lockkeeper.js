@@ -24,6 +24,8 @@ const OPTIONS = {
   STORE_USER: ["store", "user"],
 };
 
+const LONGEST_MS = { BODY_DEADLINE: 60_000, STORE_DEADLINE: 10_000 };
+
 export class LockkeeperError extends Error {
   name = "LockkeeperError";
 
@@ -118,29 +120,63 @@ class Decision {
   }
 
   async settle(response) {
-    this.#origin?.answer(response);
+    const usable = sendable(response, this.request);
+    this.#origin?.answer(usable);
     try {
-      return (await this.#forwarded) ?? response;
+      return (await this.#forwarded) ?? usable;
     } catch (error) {
       report("response", error);
-      return response;
+      return usable;
     }
   }
 }
 
-function variables(policy, options = {}) {
+// The response, if a client can be sent it: the module reads its body.
+async function sendable(promise, request) {
+  const response = await promise;
+  if (!(response instanceof Response)) throw new TypeError("settle: expected a Response");
+  if (response.bodyUsed || response.body?.locked) throw new TypeError("settle: the body of the response was read before");
+  if (response.status === 0) throw new TypeError("settle: an error is no response to be sent");
+  const isUpgrade = request?.headers.get("upgrade")?.toLowerCase() === "websocket";
+  if (response.webSocket && !isUpgrade) throw new TypeError("settle: the request asks for no WebSocket");
+  return response;
+}
+
+function variables(policy, given) {
+  const options = given ?? {};
   const groups = ["bodies", "local", "store"].flatMap((group) => unknown(options[group], [group]));
   const faults = unknown(options, []).concat(groups);
-  if (faults.length > 0) throw new LockkeeperError("options", faults);
-  const variables = { POLICY: typeof policy === "string" ? policy : JSON.stringify(policy) };
+  const variables = {};
   for (const [name, path] of Object.entries(OPTIONS)) {
-    variables[name] = path.reduce((value, step) => value?.[step], options);
+    const value = path.reduce((value, step) => value?.[step], options) ?? undefined;
+    const expected = value === undefined ? undefined : missed(name, value);
+    if (expected) faults.push(`${path.join(".")}: expected ${expected}`);
+    variables[name] = value instanceof URL ? value.href : value;
   }
-  for (const name of ["BODY_DEADLINE", "STORE_DEADLINE"]) {
-    if (variables[name] !== undefined) variables[name] += "ms";
+  if (faults.length > 0) throw new LockkeeperError("options", faults);
+  for (const name of Object.keys(LONGEST_MS)) {
+    if (variables[name] !== undefined) variables[name] = `${Math.round(variables[name])}ms`;
   }
-  variables.TRANSPORT = transport(variables);
-  return variables;
+  return { ...variables, POLICY: written(policy), TRANSPORT: transport(variables) };
+}
+
+// What was expected of an option, if it is of another kind. The module looks at the rest.
+function missed(name, value) {
+  const most = LONGEST_MS[name];
+  if (most) {
+    const isInRange = typeof value === "number" && value >= 1 && value <= most;
+    return isInRange ? undefined : `a number from 1 to ${most.toLocaleString("en")}`;
+  }
+  if (name === "STORE_CONNECTION" || (name === "STORE_URL" && value instanceof URL)) return undefined;
+  return ["number", "string"].includes(typeof value) ? undefined : "text or a number";
+}
+
+function written(policy) {
+  try {
+    return typeof policy === "string" ? policy : JSON.stringify(policy);
+  } catch {
+    throw new LockkeeperError("policy", ["$: expected what JSON can say"]);
+  }
 }
 
 function transport({ STORE_CONNECTION, STORE_URL }) {
@@ -158,6 +194,6 @@ function unknown(options, start) {
 function refusal(error) {
   if (!Array.isArray(error?.faults)) return error;
   if (error.what === "policy") return new LockkeeperError("policy", error.faults);
-  const spoken = (fault) => fault.replace(/^[A-Z_]+/, (name) => OPTIONS[name]?.join(".") ?? name);
+  const spoken = (fault) => fault.replace(/[A-Z]+_[A-Z_]+/g, (name) => OPTIONS[name]?.join(".") ?? name);
   return new LockkeeperError("options", error.faults.map(spoken));
 }

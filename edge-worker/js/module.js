@@ -88,7 +88,7 @@ export function undecided() {
 
 // The request as it then passes, if it does.
 export function passing(request, fallback) {
-  if (!fallback.passes || request.bodyUsed) return undefined;
+  if (!fallback.passes || request.bodyUsed || request.body?.locked) return undefined;
   const headers = new Headers(request.headers);
   for (const name of fallback.without) headers.delete(name);
   return new Request(request, { headers });

@@ -56,6 +56,9 @@ fn length(request: &Request) -> Option<u64> {
 impl RequestBody {
     /// Reads the body until `deadline_us`, as long as it has at most `bytes_max`.
     pub async fn read(&mut self, request: &Request, bytes_max: usize, deadline_us: u64, held: &HeldBytes) -> Read {
+        if is_taken(request) {
+            return Read::Failed;
+        }
         let mut source = Source::of(request.body().as_ref());
         let mut pieces = Pieces { pieces: Vec::new(), bytes: 0 };
         let read = host::within(deadline_us, pieces.fill(&mut source, bytes_max, held)).await;
@@ -78,8 +81,11 @@ impl RequestBody {
     /// Gives the body to a request that goes on, hashed on its way if there is a hasher.
     ///
     /// # Errors
-    /// The platform refuses its length.
+    /// The platform refuses its length; somebody else has read it.
     pub fn lend(self, request: &Request, hasher: Option<BodyHasher>, init: &RequestInit) -> HostResult<Option<Hash>> {
+        if matches!(self, RequestBody::Untouched) && is_taken(request) {
+            return Err("the body was read before the decision".into());
+        }
         let source = match (self, request.body(), &hasher) {
             (RequestBody::Read(pieces), ..) => {
                 init.set_body(&joined(&pieces));
@@ -99,6 +105,11 @@ impl RequestBody {
         spawn_local(pass(source, sink, hasher, Rc::clone(&hash)));
         Ok(Some(hash))
     }
+}
+
+/// Whether the importing Worker reads the body, or has.
+fn is_taken(request: &Request) -> bool {
+    request.body_used() || request.body().is_some_and(|body| body.locked())
 }
 
 fn finished(hasher: Option<BodyHasher>) -> Option<Hash> {

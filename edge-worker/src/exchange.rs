@@ -19,7 +19,7 @@ use worker::web_sys::{AbortController, Response};
 
 use crate::answer;
 use crate::body::Hash;
-use crate::host::HostResult;
+use crate::host::{self, HostResult};
 use crate::isolate::Isolate;
 use crate::lease::Teller;
 use crate::log;
@@ -98,7 +98,7 @@ impl Exchange {
         match select(pin!(work), pin!(teller.keep(&self.lease, self.granted_us, lapses_us))).await {
             Either::Left((ended, _)) => ended,
             Either::Right(((), work)) => {
-                self.cancel.iter().for_each(AbortController::abort);
+                self.cancel.iter().for_each(host::abort);
                 work.await
             }
         }
@@ -116,8 +116,8 @@ impl Exchange {
             }
         };
         *hash.borrow_mut() = hashing;
-        let response: Response = match JsFuture::from(response).await {
-            Ok(response) => response.unchecked_into(),
+        let response: Response = match JsFuture::from(response).await.and_then(JsCast::dyn_into) {
+            Ok(response) => response,
             // It may have been carried out: the platform does not tell.
             Err(error) => {
                 log::origin(&error);

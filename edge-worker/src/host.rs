@@ -6,7 +6,7 @@ use futures_util::future::{Either, select};
 use js_sys::{Date, Promise, Reflect, Uint8Array};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
-use worker::web_sys::{ReadableStreamDefaultReader, WritableStreamDefaultWriter};
+use worker::web_sys::{AbortController, ReadableStream, ReadableStreamDefaultReader, WritableStreamDefaultWriter};
 use worker::{Delay, worker_sys};
 
 /// The platform's word on what failed.
@@ -18,6 +18,29 @@ extern "C" {
     fn get_random_values(bytes: &mut [u8]) -> HostResult<JsValue>;
     #[wasm_bindgen(js_namespace = JSON, catch)]
     fn stringify(value: &JsValue) -> HostResult<JsValue>;
+
+    // What throws must be caught here: an exception that passes through a future leaves its task borrowed for good.
+    #[wasm_bindgen(extends = ReadableStream)]
+    type Readable;
+    #[wasm_bindgen(method, js_name = getReader, catch)]
+    fn get_reader(this: &Readable) -> HostResult<ReadableStreamDefaultReader>;
+    #[wasm_bindgen(extends = AbortController)]
+    type Aborter;
+    #[wasm_bindgen(method, catch)]
+    fn abort(this: &Aborter) -> HostResult<()>;
+}
+
+/// The reader of a stream.
+///
+/// # Errors
+/// Somebody else has it.
+pub fn reader(stream: &ReadableStream) -> HostResult<ReadableStreamDefaultReader> {
+    stream.unchecked_ref::<Readable>().get_reader()
+}
+
+/// Aborts; that a listener fails is not our concern.
+pub fn abort(controller: &AbortController) {
+    let _ = controller.unchecked_ref::<Aborter>().abort();
 }
 
 /// Microseconds of Unix time, in steps of a millisecond. It stands still while a request computes and moves on with its
@@ -90,7 +113,7 @@ impl Socket {
         Reflect::set(&address, &"port".into(), &f64::from(port).into())?;
         Reflect::set(&options, &"secureTransport".into(), &(if tls { "on" } else { "off" }).into())?;
         let socket = worker_sys::connect(address.into(), options.into())?;
-        let reader = socket.readable()?.get_reader().unchecked_into();
+        let reader = reader(&socket.readable()?)?;
         let socket = Socket { reader, writer: socket.writable()?.get_writer()?, socket };
         ignore(&socket.socket.closed()?);
         match JsFuture::from(socket.socket.opened()?).await {

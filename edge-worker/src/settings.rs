@@ -1,6 +1,7 @@
 //! The Worker's settings, from its variables and secrets: how it reaches the store and the origin, and how it bears the
 //! store's absence. What is enforced stands in the policy.
 
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 /// Everything a deployment chooses beside the policy.
@@ -151,10 +152,7 @@ impl<V: Fn(&str) -> Option<String>> Reader<V> {
     }
 
     fn rest(&mut self) -> Option<Transport> {
-        let url = self.required("STORE_URL", "an http or https URL", |text| {
-            let is_http = text.starts_with("https://") || text.starts_with("http://");
-            is_http.then(|| text.trim_end_matches('/').to_owned())
-        });
+        let url = self.required("STORE_URL", "an http or https URL", front);
         let token = self.required("STORE_TOKEN", "the bearer token of the store", |text| Some(text.to_owned()));
         Some(Transport::Rest { url: url?, token: token? })
     }
@@ -220,15 +218,45 @@ fn server(url: &str) -> Option<Server> {
         None => (true, url.strip_prefix("rediss://")?),
     };
     let (host, port) = rest.trim_end_matches('/').rsplit_once(':')?;
-    let is_plain = !host.is_empty() && !host.contains(['@', '/', '?', '#']);
-    let port = port.parse().ok().filter(|port| *port > 0)?;
-    is_plain.then(|| Server { host: host.to_owned(), port, tls, user: None, password: None, database: 0 })
+    let port = port_number(port).filter(|_| is_host(host))?;
+    Some(Server { host: host.to_owned(), port, tls, user: None, password: None, database: 0 })
+}
+
+fn front(url: &str) -> Option<String> {
+    let url = url.trim_end_matches('/');
+    let (authority, path) = after_scheme(url)?.split_once('/').unwrap_or((after_scheme(url)?, ""));
+    let is_plain = !path.contains(|character: char| character.is_whitespace() || character.is_control());
+    (is_plain && is_authority(authority)).then(|| url.to_owned())
 }
 
 fn origin(url: &str) -> Option<String> {
     let base = url.trim_end_matches('/');
-    let authority = base.strip_prefix("https://").or_else(|| base.strip_prefix("http://"))?;
-    (!authority.is_empty() && !authority.contains(['/', '?', '#', '@'])).then(|| base.to_owned())
+    is_authority(after_scheme(base)?).then(|| base.to_owned())
+}
+
+fn after_scheme(url: &str) -> Option<&str> {
+    url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"))
+}
+
+/// A host, and a port where it is not the scheme's.
+fn is_authority(authority: &str) -> bool {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => {
+            let is_address = host.starts_with('[') || !host.contains(':');
+            is_address && is_host(host) && port_number(port).is_some()
+        }
+        _ => is_host(authority),
+    }
+}
+
+fn is_host(host: &str) -> bool {
+    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    let is_name = |name: &str| name.chars().all(|character| character.is_alphanumeric() || "-._".contains(character));
+    !host.is_empty() && (is_name(host) || bare.parse::<Ipv6Addr>().is_ok())
+}
+
+fn port_number(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|port| *port > 0 && text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -299,5 +327,37 @@ mod tests {
         assert_eq!(read(&[]).unwrap_err().len(), 1);
         assert_eq!(read(&[("TRANSPORT", "rest")]).unwrap_err().len(), 2);
         assert_eq!(read(&[("TRANSPORT", "udp")]).unwrap_err().len(), 1);
+    }
+
+    #[test]
+    fn an_address_that_nothing_can_be_sent_to_is_a_fault() {
+        let store = ("STORE_URL", "redis://store:6379");
+        let origins = ["https://o.example ", "https://o.example:99999", "https://o. example", "https://o.example:0"];
+        for origin in
+            origins.into_iter().chain(["https://", "https://:80", "https://a:+1", "https://::1", "https://[x]"])
+        {
+            let faults = read(&[store, ("ORIGIN", origin)]).unwrap_err();
+            assert!(matches!(&*faults, [fault] if fault.starts_with("ORIGIN: expected")), "{origin}: {faults:?}");
+        }
+        for store in ["redis://a b:6379", "redis://a:6379 ", " redis://a:6379", "redis://a:99999", "redis://[x]:1"] {
+            let faults = read(&[("TRANSPORT", "tcp"), ("STORE_URL", store)]).unwrap_err();
+            assert!(matches!(&*faults, [fault] if fault.starts_with("STORE_URL: expected")), "{store}: {faults:?}");
+        }
+        for front in ["https://a b", "https://a:99999/x", "https://a/b c", "https://"] {
+            let faults = read(&[("TRANSPORT", "rest"), ("STORE_TOKEN", "t"), ("STORE_URL", front)]).unwrap_err();
+            assert!(matches!(&*faults, [fault] if fault.starts_with("STORE_URL: expected")), "{front}: {faults:?}");
+        }
+    }
+
+    #[test]
+    fn names_and_addresses_with_and_without_a_port_are_origins() {
+        for origin in
+            ["https://o.example", "http://o_1.example:8080", "http://127.0.0.1:1", "http://[::1]", "http://[::1]:80"]
+        {
+            let settings = read(&[("STORE_URL", "redis://[::1]:6379"), ("ORIGIN", origin)]).unwrap();
+            assert_eq!(settings.origin.as_deref(), Some(origin));
+        }
+        let front = [("TRANSPORT", "rest"), ("STORE_TOKEN", "t"), ("STORE_URL", "http://[::1]:8079/a")];
+        assert!(read(&front).is_ok());
     }
 }

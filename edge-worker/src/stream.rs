@@ -14,27 +14,32 @@ extern "C" {
     /// Passes bytes on as they come.
     #[wasm_bindgen(extends = TransformStream)]
     type IdentityTransformStream;
-    #[wasm_bindgen(constructor)]
-    fn new() -> IdentityTransformStream;
+    #[wasm_bindgen(constructor, catch)]
+    fn new() -> HostResult<IdentityTransformStream>;
 
     /// The same, for a message that declares its length.
     #[wasm_bindgen(extends = TransformStream)]
     type FixedLengthStream;
     #[wasm_bindgen(constructor, catch)]
     fn new(bytes: f64) -> HostResult<FixedLengthStream>;
+
+    /// The bytes of a buffer.
+    #[wasm_bindgen(extends = Uint8Array, js_name = Uint8Array)]
+    type Bytes;
+    #[wasm_bindgen(constructor, js_class = "Uint8Array", catch)]
+    fn new(buffer: &JsValue, offset: usize, length: usize) -> HostResult<Bytes>;
 }
 
 /// A body that is read.
 pub struct Source {
     ahead: VecDeque<Uint8Array>,
-    reader: Option<ReadableStreamDefaultReader>,
+    reader: Option<HostResult<ReadableStreamDefaultReader>>,
 }
 
 impl Source {
-    /// Of a message; one without a body has ended.
+    /// Of a message; one without a body has ended. One that somebody else reads breaks off.
     pub fn of(stream: Option<&ReadableStream>) -> Source {
-        let reader = stream.map(|stream| stream.get_reader().unchecked_into());
-        Source { ahead: VecDeque::new(), reader }
+        Source { ahead: VecDeque::new(), reader: stream.map(host::reader) }
     }
 
     /// Puts pieces back that were read; they come again before the rest.
@@ -45,15 +50,27 @@ impl Source {
     /// The next piece; `None` at the end.
     ///
     /// # Errors
-    /// The sender broke off.
+    /// The sender broke off, or sent what is not bytes.
     pub async fn next(&mut self) -> HostResult<Option<Uint8Array>> {
         if let Some(piece) = self.ahead.pop_front() {
             return Ok(Some(piece));
         }
         let Some(reader) = &self.reader else { return Ok(None) };
-        let read = JsFuture::from(reader.read()).await?;
-        Ok(host::member(&read, "value").map(JsCast::unchecked_into))
+        let read = JsFuture::from(reader.as_ref().map_err(Clone::clone)?.read()).await?;
+        host::member(&read, "value").map(bytes).transpose()
     }
+}
+
+/// A piece of a stream: those that a Worker makes may be of any kind.
+fn bytes(piece: JsValue) -> HostResult<Uint8Array> {
+    let piece = match piece.dyn_into() {
+        Ok(bytes) => return Ok(bytes),
+        Err(piece) => piece,
+    };
+    let size = |name: &str| host::member(&piece, name)?.as_f64().map(|size| size as usize);
+    let length = size("byteLength").ok_or_else(|| JsValue::from_str("a piece of a body is not bytes"))?;
+    let buffer = host::member(&piece, "buffer").unwrap_or_else(|| piece.clone());
+    Ok(Bytes::new(&buffer, size("byteOffset").unwrap_or(0), length)?.unchecked_into())
 }
 
 /// A body that is passed on. A receiver that has gone does not matter.
@@ -73,7 +90,7 @@ impl Sink {
     pub fn open(length: Option<u64>, ahead_bytes: usize) -> HostResult<(Sink, ReadableStream)> {
         let stream: TransformStream = match length {
             Some(bytes) => FixedLengthStream::new(bytes as f64)?.unchecked_into(),
-            None => IdentityTransformStream::new().unchecked_into(),
+            None => IdentityTransformStream::new()?.unchecked_into(),
         };
         let writer = stream.writable().get_writer()?;
         Ok((Sink { writer, ahead_bytes, is_gone: false }, stream.readable()))

@@ -4,6 +4,7 @@ use crate::world::{DEADLINE, from_client, send, telling, told};
 use lockkeeper_tests::workerd::Transport;
 use lockkeeper_tests::{Redis, RestFront, Workerd, WorkerdConfig, paths, poll, tools, wrangler};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
@@ -50,8 +51,27 @@ fn the_example_limits_over_each_transport_and_by_itself_without_the_store() {
 
 #[test]
 fn the_types_fit_the_example() {
+    assert_compiles(&example());
+}
+
+#[test]
+fn the_types_fit_what_the_documentation_shows() {
+    let text = std::fs::read_to_string(paths::workspace().join("docs/WORKER.md")).expect("the documentation is there");
+    let shown = text.split_once("```ts\n").and_then(|(_, rest)| rest.split_once("```")).expect("an example").0;
+    let rest = "interface Environment { STORE_URL: string; STORE_PASSWORD?: string }\n\
+                declare function answer(request: Request): Promise<Response>;\n";
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let config = json!({ "extends": example().join("tsconfig.json"), "files": ["worker.ts"] });
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("a file is written");
+    write("worker.ts", &format!("{shown}{rest}"));
+    write("tsconfig.json", &config.to_string());
+    std::fs::copy(example().join("policy.json"), directory.path().join("policy.json")).expect("a file is copied");
+    assert_compiles(directory.path());
+}
+
+fn assert_compiles(project: &Path) {
     let mut node = Command::new("node");
-    node.arg(tools::typescript().expect("TypeScript is there")).arg("--project").arg(example());
+    node.arg(tools::typescript().expect("TypeScript is there")).arg("--project").arg(project);
     let output = node.output().expect("node runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }

@@ -3,5 +3,7 @@
 
 mod decisions;
 mod holdings;
+mod misuse;
+mod options;
 mod start;
 mod world;
