@@ -2,6 +2,7 @@
 
 use lockkeeper_tests::http::Request;
 use lockkeeper_tests::load::{self, Until};
+use lockkeeper_tests::stub_store::{self, StubStore};
 use lockkeeper_tests::workerd::Transport;
 use lockkeeper_tests::{Envoy, EnvoyConfig, Redis, RestFront, SlowLink, Upstream, Workerd, WorkerdConfig};
 use serde_json::{Value, json};
@@ -70,6 +71,23 @@ fn each_transport_admits_the_capacity_and_denies_with_the_fields() {
         assert_eq!(seen[0]["path"], "/orders?x=1");
         assert_eq!(ask(&workerd, &format!("{user}-other")).status, 200);
         world.upstream.take();
+    }
+}
+
+#[test]
+fn a_decision_is_one_command_and_an_object_keeps_its_connection() {
+    const DECISIONS: u64 = 50;
+    for (transport, connections) in [(Transport::DurableObject, 1), (Transport::Rest, 1), (Transport::Tcp, DECISIONS)] {
+        let stub = StubStore::start(stub_store::admit()).expect("a loopback port is free");
+        let front = RestFront::start(stub.address()).expect("a loopback port is free");
+        let world = World::start();
+        let store = if transport == Transport::Rest { front.address() } else { stub.address() };
+        let config = world.config(transport, &three_each()).store(transport, store);
+        let workerd = Workerd::start(&config).expect("workerd starts");
+        for number in 0..DECISIONS {
+            assert_eq!(ask(&workerd, &number.to_string()).status, 200);
+        }
+        assert_eq!((stub.commands(), stub.connections()), (DECISIONS, connections), "{transport:?}");
     }
 }
 
