@@ -120,7 +120,8 @@ pub fn wait_for_recovery(envoy: &Envoy) {
 
 fn poll_recovery(envoy: &Envoy) -> anyhow::Result<()> {
     poll::until("the store decides for all workers", Duration::from_secs(10), || {
-        let samples = load::run(envoy.address(), 8, Until::Requests(100), |_| Request::get(Mode::Deny.path()));
+        // So many connections never go to one worker alone.
+        let samples = load::run(envoy.address(), 32, Until::Requests(128), |_| Request::get(Mode::Deny.path()));
         samples.iter().all(|sample| decider(Mode::Deny, sample) == Decider::Store).then_some(())
     })
 }

@@ -78,7 +78,7 @@ pub fn wait_for(envoy: &Envoy, decider: Option<&str>) {
     let mut is_so = || {
         let client = || envoy.client();
         // Each probe on a connection of its own, so that both workers get some.
-        let answers: Vec<_> = (0..8)
+        let answers: Vec<_> = (0..16)
             .map(|_| {
                 number += 1;
                 client().send(&payment(&format!("probe {number} {}", envoy.address().port()).replace(' ', "-")))
