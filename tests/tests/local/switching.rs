@@ -29,7 +29,7 @@ fn request(user: &str) -> Request {
 /// Waits until all workers' decisions are made by `decider`, the store if there is none; spends nothing of the users under test.
 fn wait_for(envoy: &Envoy, decider: Option<&str>) {
     let is_so = || {
-        let samples = load::run(envoy.address(), 8, Until::Requests(16), |number| request(&format!("probe {number}")));
+        let samples = load::run(envoy.address(), 16, Until::Requests(32), |number| request(&format!("probe {number}")));
         let mut deciders = samples.iter().map(|sample| sample.answer.as_ref().ok()?.header("x-decided-by"));
         deciders.all(|found| found == decider).then_some(())
     };
