@@ -31,6 +31,8 @@ pub struct Store {
     breaker: RefCell<Breaker>,
     /// What probes write.
     probe_key: RefCell<String>,
+    /// Whether the last answer was a reply: only then an object need not be told what to probe.
+    is_well: Cell<bool>,
     /// When the probe under way began.
     probed_at_us: Cell<Option<u64>>,
 }
@@ -57,7 +59,14 @@ impl Store {
     /// A store nothing is known of yet. `seed` is random.
     pub fn new(transport: Transport, deadline_us: u64, seed: u64) -> Store {
         let breaker = RefCell::new(Breaker::new(BreakerConfig::default(), seed));
-        Store { transport, deadline_us, breaker, probe_key: RefCell::default(), probed_at_us: Cell::new(None) }
+        Store {
+            transport,
+            deadline_us,
+            breaker,
+            probe_key: RefCell::default(),
+            is_well: Cell::new(false),
+            probed_at_us: Cell::new(None),
+        }
     }
 
     /// Probes write a key of this namespace from now on.
@@ -147,7 +156,8 @@ impl Store {
         match &self.transport {
             Transport::DurableObject { objects, location, .. } => {
                 let probe_key = self.probe_key.borrow();
-                let question = Question { tag, command, wait_ms, probe_key: &probe_key, gives_way };
+                let probe_key = (!self.is_well.get()).then_some(probe_key.as_str());
+                let question = Question { tag, command, wait_ms, probe_key, gives_way };
                 Some(object::ask(environment, (*objects, location.as_deref()), &question))
             }
             Transport::Rest { url, token } => rest::ask(url, token, command, wait_ms),
@@ -156,7 +166,9 @@ impl Store {
     }
 
     fn read(&self, tag: &str, answer: &JsValue) -> Result<Result<Reply, StoreFailure>, Unanswered> {
-        let result = if self.asks_objects() { object::heard(answer)? } else { rest::heard(answer) };
+        let result = if self.asks_objects() { object::heard(answer) } else { Ok(rest::heard(answer)) };
+        self.is_well.set(matches!(result, Ok(Ok(_))));
+        let result = result?;
         Ok(own(result, tag))
     }
 

@@ -18,7 +18,7 @@ extern "C" {
         tag: &str,
         command: Uint8Array,
         wait_ms: f64,
-        probe_key: &str,
+        probe_key: Option<&str>,
         is_bulky: bool,
     ) -> Promise;
 }
@@ -31,8 +31,8 @@ pub struct Question<'q> {
     pub command: &'q [u8],
     /// How long its reply is waited for.
     pub wait_ms: f64,
-    /// What the object may write when it looks whether the store is back.
-    pub probe_key: &'q str,
+    /// What the object may write when it looks whether the store is back, unless it knows.
+    pub probe_key: Option<&'q str>,
     /// Whether the commands of others go first.
     pub gives_way: bool,
 }
