@@ -61,33 +61,21 @@ fn flb_49_the_store_learns_what_it_does_not_know_and_keeps_what_it_does() {
 
 #[test]
 fn a_request_that_runs_by_the_table_alone_is_not_joined_when_the_store_is_back() {
-    let world = World::start(by_instance());
-    let (envoy, other) = (world.envoy(json!({})), world.envoy(json!({})));
-    wait_for(&envoy, None);
-    world.redis.pause();
-    wait_for(&envoy, Some("local"));
-    let before = world.upstream.count();
-    let running = in_background(envoy.address(), slow_payment("k1", SLOW));
-    wait_for_upstream(&world, before);
-    world.redis.resume();
-    wait_for(&envoy, None);
-    let before = world.upstream.count();
-    let duplicate = send(&envoy, &payment("k1"));
-    assert_eq!((duplicate.status, decider(&duplicate)), (409, Some("local")), "{duplicate:?}");
-    assert_eq!(world.upstream.count(), before);
-    let first = running.join().expect("a client does not panic");
-    assert_eq!(first.status, 200, "{first:?}");
-    assert_eq!(wait_for_replay(&envoy, "k1"), first.body);
-    wait_for(&other, None);
-    assert_eq!(wait_for_replay(&other, "k1"), first.body);
+    assert_not_joined_when_the_store_is_back(|envoy| wait_for(envoy, Some("local")));
 }
 
 #[test]
 fn a_request_whose_claim_was_not_answered_is_not_joined_when_the_store_is_back() {
+    assert_not_joined_when_the_store_is_back(|_| {});
+}
+
+/// Once the store is away, a request begins after `notice`, and runs until the store has been back for a while.
+fn assert_not_joined_when_the_store_is_back(notice: impl FnOnce(&Envoy)) {
     let world = World::start(by_instance());
     let (envoy, other) = (world.envoy(json!({})), world.envoy(json!({})));
     wait_for(&envoy, None);
     world.redis.pause();
+    notice(&envoy);
     let before = world.upstream.count();
     let running = in_background(envoy.address(), slow_payment("k1", SLOW));
     wait_for_upstream(&world, before);
