@@ -218,8 +218,6 @@ impl Arrived {
     /// The request as it goes on. What only a gateway may say, no client says.
     pub fn outgoing(&self, mut changes: UpstreamRequest, body: RequestBody) -> Outgoing {
         changes.removed.extend_from_slice(self.engine.reserved_headers());
-        // The platform takes the answer to it, 100, for the origin's last word.
-        changes.removed.push("expect".into());
         Outgoing {
             request: Clone::clone(&self.request),
             environment: self.environment.clone(),

@@ -11,6 +11,8 @@ use crate::body::{Hash, RequestBody};
 use crate::host::{self, HostResult};
 use crate::request;
 
+/// Never passed on: the platform takes the answer to it, 100, for the origin's last word.
+const EXPECTATION: &str = "expect";
 /// The service binding to the origin.
 const SERVICE: &str = "ORIGIN_SERVICE";
 
@@ -54,7 +56,7 @@ impl Outgoing {
             return Ok((dispatch(&self.request, None, &self.environment, self.origin.as_deref())?, None));
         }
         let headers = Headers::new_with_headers(&self.request.headers())?;
-        self.changes.removed.iter().try_for_each(|name| headers.delete(name))?;
+        self.removed().try_for_each(|name| headers.delete(name))?;
         self.changes.set.iter().try_for_each(|(name, value)| headers.set(name, value))?;
         let init = RequestInit::new();
         init.set_method(&self.request.method());
@@ -67,9 +69,13 @@ impl Outgoing {
 
     fn is_as_it_came(&self, company: &Company<'_>) -> bool {
         let headers = self.request.headers();
-        let is_same = |name: &String| !headers.has(name).unwrap_or(true);
-        let has_changes = !self.changes.set.is_empty() || !self.changes.removed.iter().all(is_same);
+        let is_same = |name: &str| !headers.has(name).unwrap_or(true);
+        let has_changes = !self.changes.set.is_empty() || !self.removed().all(is_same);
         !has_changes && company.signal.is_none() && matches!(self.body, RequestBody::Untouched)
+    }
+
+    fn removed(&self) -> impl Iterator<Item = &str> {
+        self.changes.removed.iter().map(String::as_str).chain([EXPECTATION])
     }
 }
 
