@@ -132,7 +132,9 @@ impl Gateway {
     fn done_locally(&self, call: &LeaseCall, purpose: &Purpose, now_us: u64) {
         let words = self.local_claims.tell(call, Known::Not, now_us);
         match purpose {
-            Purpose::Renewal { holding, sent_us } => drop(self.renewed(holding, &words, *sent_us)),
+            Purpose::Renewal { holding, sent_us } => {
+                self.renewed(holding, &words, *sent_us);
+            }
             Purpose::Response { .. } | Purpose::Record { .. } => self.local_claims.sweep_soon(now_us),
         }
     }
