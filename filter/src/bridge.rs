@@ -1,5 +1,7 @@
-//! The other end of the pipe: an HTTP filter before a route that is terminated as raw TCP. It takes the gRPC frames off
-//! what goes to the store and puts them around what comes back.
+//! The other end of the pipe: an HTTP filter of the store's cluster, whose streams go on as raw TCP. It takes the gRPC
+//! frames off what goes to the store and puts them around what comes back.
+
+use std::cell::Cell;
 
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::{Action, BufferType};
@@ -11,6 +13,23 @@ use crate::host;
 #[derive(Default)]
 pub struct Bridge {
     unframer: Unframer,
+}
+
+thread_local! {
+    static IS_IN_THIS_VM: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Bridge {
+    /// This VM is going to run bridges.
+    pub fn settle_in_this_vm() {
+        IS_IN_THIS_VM.set(true);
+    }
+
+    /// Whether this VM runs bridges. The host calls the bridge while the filter opens the pipe or sends, and the SDK panics
+    /// on calls that nest in one VM: a filter must not use a pipe there.
+    pub fn is_in_this_vm() -> bool {
+        IS_IN_THIS_VM.get()
+    }
 }
 
 impl Context for Bridge {}

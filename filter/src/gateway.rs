@@ -20,6 +20,7 @@ use lockkeeper_core::pipe::{Connect, Moment, Pipe, PipeConfig, Settled};
 use lockkeeper_core::resp::Reply;
 use lockkeeper_core::store::StoreFailure;
 
+use crate::bridge::Bridge;
 use crate::holding::Holding;
 use crate::host;
 use crate::local::LocalTable;
@@ -260,21 +261,30 @@ impl Gateway {
     }
 
     fn open(&self, now_us: u64) {
-        match host::open_stream(&self.config.store_cluster) {
-            Ok(token) => {
+        match self.open_stream() {
+            Some(token) => {
                 self.stream.set(Some(token));
                 self.pipe.borrow_mut().opened();
             }
-            Err(error) => {
-                log::warn!(
-                    "lockkeeper: cannot open a pipe to cluster {} (status {})",
-                    self.config.store_cluster,
-                    error.0
-                );
+            None => {
                 let settled = self.pipe.borrow_mut().closed(now_us);
                 self.settle(settled);
             }
         }
+    }
+
+    fn open_stream(&self) -> Option<u32> {
+        let cluster = &self.config.store_cluster;
+        if Bridge::is_in_this_vm() {
+            log::error!(
+                "lockkeeper: no pipe: resp_bridge runs in the VM of the filter; give resp_bridge another vm_id"
+            );
+            return None;
+        }
+        let opened = host::open_stream(cluster);
+        opened
+            .map_err(|error| log::warn!("lockkeeper: cannot open a pipe to cluster {cluster} (status {})", error.0))
+            .ok()
     }
 
     fn close(&self, now_us: u64) {

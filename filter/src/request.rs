@@ -298,7 +298,7 @@ impl HttpContext for Request {
         };
         *self.waiter.request.borrow_mut() = RequestState::Waiting;
         let progress = self.gateway.begin(step, &self.waiter);
-        if let Progress::Waiting = progress {
+        if let (Progress::Waiting, false) = (&progress, end_of_stream) {
             self.gateway.pause_everything(&self.waiter);
         }
         self.goes_on(progress)

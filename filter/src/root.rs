@@ -79,6 +79,7 @@ impl Context for Root {
 impl RootContext for Root {
     fn on_configure(&mut self, size: usize) -> bool {
         if host::property("plugin_root_id").ok().flatten().as_deref() == Some(BRIDGE_ROOT_ID) {
+            Bridge::settle_in_this_vm();
             self.role = Role::Bridge;
             return true;
         }

@@ -1,4 +1,4 @@
-//! Test configurations, all derived from the shipped `envoy/envoy.yaml`: what is shipped is what is tested.
+//! Test configurations, all derived from the files that are shipped in `envoy/`: what is shipped is what is tested.
 
 use crate::paths;
 use anyhow::{Context, Result};
@@ -10,6 +10,8 @@ use std::time::Duration;
 const HTTP_FILTERS: &str = "/filter_chains/0/filters/0/typed_config/http_filters";
 const ROUTES: &str = "/filter_chains/0/filters/0/typed_config/route_config/virtual_hosts/0/routes";
 const ACCESS_LOG: &str = "/filter_chains/0/filters/0/typed_config/access_log";
+const UPSTREAM_FILTERS: &str =
+    "/typed_extension_protocol_options/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/http_filters";
 const OP_TIMEOUT: &str = "/filter_chains/0/filters/0/typed_config/settings/op_timeout";
 
 /// An Envoy configuration under change. Each method panics when the shipped file no longer has what it changes.
@@ -32,8 +34,17 @@ impl EnvoyConfig {
 
     /// The same with another build of the filter.
     pub fn shipped_with(wasm: &Path) -> Self {
-        let root = shipped_file().expect("envoy/envoy.yaml can be read");
-        Self { root, concurrency: 1, reloadable: false, environment: Vec::new() }.free_ports().wasm(wasm)
+        Self::of_file("envoy.yaml").wasm(wasm)
+    }
+
+    /// The shipped file in which Envoy's own Redis client stands between the pipe and Redis, as [`EnvoyConfig::shipped`].
+    pub fn redis_proxy() -> Self {
+        Self::of_file("redis-proxy.yaml").wasm(&paths::wasm())
+    }
+
+    fn of_file(name: &str) -> Self {
+        let root = shipped_file(name).expect("the shipped files can be read");
+        Self { root, concurrency: 1, reloadable: false, environment: Vec::new() }.free_ports()
     }
 
     /// Sets the number of worker threads.
@@ -57,8 +68,8 @@ impl EnvoyConfig {
     /// The filter's module, for the filter and the bridge.
     pub fn wasm(mut self, file: &Path) -> Self {
         let file = Value::from(file.to_str().expect("the path is UTF-8"));
-        for listener in ["main", "lockkeeper_tunnel"] {
-            *at(self.filter_mut(listener), "/typed_config/config/vm_config/code/local/filename") = file.clone();
+        for filter in [Self::filter_mut, Self::bridge_mut] {
+            *at(filter(&mut self), "/typed_config/config/vm_config/code/local/filename") = file.clone();
         }
         self
     }
@@ -76,9 +87,10 @@ impl EnvoyConfig {
     /// How long a request may wait for its decision; Envoy gives up on the store, or on connecting to it, when the filter does.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         let text = json!(format!("{:.3}s", deadline.as_secs_f64()));
-        *at(self.listener("lockkeeper_redis"), OP_TIMEOUT) = text.clone();
-        for cluster in ["redis", "lockkeeper_store", "lockkeeper_redis"] {
-            self.cluster(cluster)["connect_timeout"] = text.clone();
+        self.cluster("lockkeeper_store")["connect_timeout"] = text.clone();
+        if self.has_redis_proxy() {
+            *at(self.listener("lockkeeper_redis"), OP_TIMEOUT) = text.clone();
+            self.cluster("redis")["connect_timeout"] = text;
         }
         self.host(json!({ "deadline": format!("{}ms", deadline.as_millis()) }))
     }
@@ -99,26 +111,25 @@ impl EnvoyConfig {
 
     /// Where Redis is.
     pub fn redis(mut self, address: SocketAddr) -> Self {
-        set_endpoint(self.cluster("redis"), address);
+        let name = if self.has_redis_proxy() { "redis" } else { "lockkeeper_store" };
+        set_endpoint(self.cluster(name), address);
         self
+    }
+
+    fn has_redis_proxy(&self) -> bool {
+        has_named(&self.root["static_resources"]["clusters"], "redis")
     }
 
     /// Lets the filter read whole bodies before it decides.
     pub fn reads_bodies(mut self) -> Self {
-        at(self.filter_mut("main"), "/typed_config/config")["allow_on_headers_stop_iteration"] = json!(true);
+        at(self.filter_mut(), "/typed_config/config")["allow_on_headers_stop_iteration"] = json!(true);
         self.host(json!({ "reads_bodies": true }))
     }
 
     /// Takes [`EnvoyConfig::reads_bodies`] back.
     pub fn without_bodies(mut self) -> Self {
-        at(self.filter_mut("main"), "/typed_config/config")["allow_on_headers_stop_iteration"] = json!(false);
+        at(self.filter_mut(), "/typed_config/config")["allow_on_headers_stop_iteration"] = json!(false);
         self.host(json!({ "reads_bodies": false }))
-    }
-
-    /// Leaves out `redis_proxy`: the tunnel ends as a TCP connection to `store`.
-    pub fn straight_to(mut self, store: SocketAddr) -> Self {
-        set_endpoint(self.cluster("lockkeeper_redis"), store);
-        self
     }
 
     /// Where admitted requests go.
@@ -151,6 +162,24 @@ impl EnvoyConfig {
     pub fn add_cluster(&mut self, cluster: Value) {
         let clusters = at(&mut self.root, "/static_resources/clusters");
         clusters.as_array_mut().expect("a list of clusters").push(cluster);
+    }
+
+    /// Runs the bridge in another VM.
+    pub fn bridge_in(mut self, vm_id: &str) -> Self {
+        *at(self.bridge_mut(), "/typed_config/config/vm_config/vm_id") = json!(vm_id);
+        self
+    }
+
+    /// Takes away every address of the store, as a name does that does not resolve.
+    pub fn without_store_addresses(mut self) -> Self {
+        *at(self.cluster("lockkeeper_store"), "/load_assignment/endpoints") = json!([]);
+        self
+    }
+
+    /// Leaves out the bridge: what the filter sends reaches the store as it is.
+    pub fn without_bridge(mut self) -> Self {
+        remove_named(at(self.cluster("lockkeeper_store"), UPSTREAM_FILTERS), "resp_bridge");
+        self
     }
 
     /// Leaves out a cluster.
@@ -207,17 +236,21 @@ impl EnvoyConfig {
         self
     }
 
-    fn filter_mut(&mut self, listener: &str) -> &mut Value {
-        at(self.listener(listener), &format!("{HTTP_FILTERS}/0"))
+    fn filter_mut(&mut self) -> &mut Value {
+        at(self.listener("main"), &format!("{HTTP_FILTERS}/0"))
+    }
+
+    fn bridge_mut(&mut self) -> &mut Value {
+        named(at(self.cluster("lockkeeper_store"), UPSTREAM_FILTERS), "resp_bridge")
     }
 
     fn plugin_text(&mut self) -> &mut Value {
-        at(self.filter_mut("main"), "/typed_config/config/configuration/value")
+        at(self.filter_mut(), "/typed_config/config/configuration/value")
     }
 }
 
-fn shipped_file() -> Result<Value> {
-    let path = paths::workspace().join("envoy/envoy.yaml");
+fn shipped_file(name: &str) -> Result<Value> {
+    let path = paths::workspace().join("envoy").join(name);
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     // Through a YAML value: only there are aliases resolved.
     let yaml: serde_yaml_ng::Value = serde_yaml_ng::from_str(&text)?;
@@ -225,12 +258,19 @@ fn shipped_file() -> Result<Value> {
 }
 
 fn at<'a>(value: &'a mut Value, pointer: &str) -> &'a mut Value {
-    value.pointer_mut(pointer).unwrap_or_else(|| panic!("envoy.yaml has no {pointer}"))
+    value.pointer_mut(pointer).unwrap_or_else(|| panic!("the shipped file has no {pointer}"))
 }
 
 fn named<'a>(list: &'a mut Value, name: &str) -> &'a mut Value {
     let items = list.as_array_mut().expect("a list");
-    items.iter_mut().find(|item| item["name"] == name).unwrap_or_else(|| panic!("envoy.yaml has nothing named {name}"))
+    items
+        .iter_mut()
+        .find(|item| item["name"] == name)
+        .unwrap_or_else(|| panic!("the shipped file has nothing named {name}"))
+}
+
+fn has_named(list: &Value, name: &str) -> bool {
+    list.as_array().is_some_and(|items| items.iter().any(|item| item["name"] == name))
 }
 
 fn remove_named(list: &mut Value, name: &str) {

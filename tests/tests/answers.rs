@@ -143,7 +143,7 @@ fn an_upload_waits_for_its_decision_and_a_denied_one_never_reaches_the_upstream(
     const UPLOAD: usize = 5 << 20;
     let stub = StubStore::start(stub_store::admit()).expect("a loopback port is free");
     let upstream = Upstream::start().expect("the upstream starts");
-    let config = config().straight_to(stub.address()).upstream(upstream.address()).deadline(Duration::from_secs(10));
+    let config = config().redis(stub.address()).upstream(upstream.address()).deadline(Duration::from_secs(10));
     let envoy = Envoy::start(&config).expect("Envoy starts");
     let upload = Request::new("POST", "/v1/things").header("x-user", "one").body(vec![b'x'; UPLOAD]);
     stub.behave(stub_store::admit_after(Duration::from_millis(300)));

@@ -26,7 +26,7 @@ fn start(deadline: Duration) -> (StubStore, Envoy, Arc<Vec<u8>>) {
     let config = EnvoyConfig::shipped()
         .deadline(deadline)
         .concurrency(2)
-        .straight_to(stub.address())
+        .redis(stub.address())
         .direct_response()
         .without_access_log();
     let config = config.host(json!({ "degraded_header": "x-decided-by" })).policy(json!({

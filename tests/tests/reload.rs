@@ -203,7 +203,7 @@ fn a_new_filter_under_load_loses_no_request_and_keeps_the_counters() {
         watched.write_policy(&touched(round));
         wait_for_update(&envoy, "config_reload", before);
     });
-    let pipes = || envoy.admin().stat("http.lockkeeper_tunnel.downstream_rq_active");
+    let pipes = || envoy.admin().stat("cluster.lockkeeper_store.upstream_rq_active");
     let closed = poll::until("old pipes close", Duration::from_secs(5), || (pipes() <= 2).then_some(()));
     closed.unwrap_or_else(|error| panic!("{error:#}: {} pipes are open, with two workers", pipes()));
     let (broken, _) = broken_policy();

@@ -3,6 +3,7 @@
 use lockkeeper_core::host_config::{HostConfig, PluginConfig};
 use lockkeeper_tests::{Envoy, EnvoyConfig, paths};
 use serde_json::{Value, json};
+use std::path::Path;
 
 fn shipped_policy() -> Value {
     let text =
@@ -32,8 +33,32 @@ fn the_core_loads_the_shipped_plugin_configuration() {
 
 #[test]
 fn envoy_accepts_the_shipped_config() {
-    let output = Envoy::validate(&EnvoyConfig::shipped()).unwrap_or_else(|refusal| panic!("{refusal}"));
-    assert!(!output.contains("eprecated"), "{output}");
+    for config in [EnvoyConfig::shipped(), EnvoyConfig::redis_proxy()] {
+        let output = Envoy::validate(&config).unwrap_or_else(|refusal| panic!("{refusal}"));
+        assert!(!output.contains("eprecated"), "{output}");
+    }
+}
+
+/// Nobody keeps two files alike by hand.
+#[test]
+fn the_two_configs_differ_in_the_way_to_redis_alone() {
+    let rendered = |config: EnvoyConfig| config.render(Path::new("")).0;
+    let (mut direct, mut proxied) = (rendered(EnvoyConfig::shipped()), rendered(EnvoyConfig::redis_proxy()));
+    let resources = |config: &mut Value, kind: &str, differs: &[&str]| {
+        let list = config["static_resources"][kind].take();
+        let list = list.as_array().expect("a list").clone();
+        list.into_iter().filter(|one| !differs.iter().any(|name| one["name"] == *name)).collect::<Vec<_>>()
+    };
+    for (kind, differs) in [("listeners", &["lockkeeper_redis"][..]), ("clusters", &["redis", "lockkeeper_store"])] {
+        assert_eq!(resources(&mut direct, kind, differs), resources(&mut proxied, kind, differs), "{kind}");
+    }
+    assert!(proxied.as_object_mut().expect("an object").remove("bootstrap_extensions").is_some());
+    assert_eq!(direct, proxied);
+    let bridge = |mut config: EnvoyConfig| {
+        let store = config.cluster("lockkeeper_store");
+        [store["upstream_config"].clone(), store["typed_extension_protocol_options"].clone()]
+    };
+    assert_eq!(bridge(EnvoyConfig::shipped()), bridge(EnvoyConfig::redis_proxy()));
 }
 
 #[test]

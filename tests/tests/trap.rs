@@ -14,7 +14,7 @@ const PAUSED: usize = 20;
 fn start(stub: &StubStore) -> Envoy {
     let limit = json!({ "name": "all", "algorithm": "fixed_window", "limit": 1_000_000, "window": "1d", "key": ["client_address"] });
     let mut config = EnvoyConfig::shipped_with(&paths::wasm_trap())
-        .straight_to(stub.address())
+        .redis(stub.address())
         .direct_response()
         .deadline(Duration::from_secs(10))
         .policy(json!({

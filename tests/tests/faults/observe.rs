@@ -86,12 +86,38 @@ fn is_our_outage(response: &Response) -> bool {
     is_problem && response.header("retry-after") == Some("1")
 }
 
+/// How the pipe reaches Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It ends there.
+    Direct,
+    /// Through Envoy's own client.
+    RedisProxy,
+}
+
+impl Way {
+    /// Both.
+    pub const ALL: [Way; 2] = [Way::Direct, Way::RedisProxy];
+
+    /// The configuration of the tests, reaching Redis this way.
+    pub fn config(self) -> EnvoyConfig {
+        protected(match self {
+            Way::Direct => EnvoyConfig::shipped(),
+            Way::RedisProxy => EnvoyConfig::redis_proxy(),
+        })
+    }
+}
+
 /// The shipped config with one policy for each mode, and limits that nothing here reaches.
 pub fn config() -> EnvoyConfig {
+    Way::Direct.config()
+}
+
+fn protected(shipped: EnvoyConfig) -> EnvoyConfig {
     let limit = json!([{ "name": "all", "algorithm": "fixed_window", "limit": 1_000_000, "window": "1d", "key": ["client_address"] }]);
     let policy = |mode: &str| json!({ "limits": limit, "limits_on_store_failure": mode });
     let route = |mode: Mode, name: &str| json!({ "match": { "path": mode.path() }, "policy": name });
-    EnvoyConfig::shipped().concurrency(2).direct_response().without_access_log().policy(json!({
+    shipped.concurrency(2).direct_response().without_access_log().policy(json!({
         "version": 1,
         "policies": { "allow": policy("allow"), "deny": policy("deny"), "local": policy("local") },
         "routes": [route(Mode::Allow, "allow"), route(Mode::Deny, "deny"), route(Mode::Local, "local")]

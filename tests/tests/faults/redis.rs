@@ -1,14 +1,14 @@
-//! Real Redis, behind `redis_proxy` as shipped, in each kind of trouble.
+//! Real Redis in each kind of trouble, at the end of the pipe and behind `redis_proxy`.
 
-use crate::observe::{alone, config, observe, wait_for_recovery, wait_for_the_store};
+use crate::observe::{Way, alone, config, observe, wait_for_recovery, wait_for_the_store};
 use lockkeeper_tests::{Envoy, EnvoyConfig, Redis, SlowLink};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// A Redis and a gateway that uses it.
-fn start() -> (Redis, Envoy) {
+fn start(way: Way) -> (Redis, Envoy) {
     let redis = Redis::start().expect("Redis starts");
-    let envoy = Envoy::start(&config().redis(redis.address())).expect("Envoy starts");
+    let envoy = Envoy::start(&way.config().redis(redis.address())).expect("Envoy starts");
     (redis, envoy)
 }
 
@@ -22,52 +22,64 @@ fn command(redis: &Redis, text: &str) {
 #[test]
 fn redis_killed_and_restarted_empty() {
     let _alone = alone();
-    let (redis, envoy) = start();
-    let redis = std::cell::RefCell::new(redis);
-    let kill = || redis.borrow_mut().kill();
-    let restart = || redis.borrow_mut().restart().expect("Redis starts again");
-    observe(&envoy, kill, restart).assert_bounded_outage("killed");
+    for way in Way::ALL {
+        let (redis, envoy) = start(way);
+        let redis = std::cell::RefCell::new(redis);
+        let kill = || redis.borrow_mut().kill();
+        let restart = || redis.borrow_mut().restart().expect("Redis starts again");
+        observe(&envoy, kill, restart).assert_bounded_outage(&format!("killed, {way:?}"));
+    }
 }
 
 #[test]
 fn redis_stopped_with_its_connections_open() {
     let _alone = alone();
-    let (redis, envoy) = start();
-    observe(&envoy, || redis.pause(), || redis.resume()).assert_bounded_outage("stopped");
+    for way in Way::ALL {
+        let (redis, envoy) = start(way);
+        observe(&envoy, || redis.pause(), || redis.resume()).assert_bounded_outage(&format!("stopped, {way:?}"));
+    }
 }
 
 #[test]
 fn redis_demoted_to_a_replica_and_promoted() {
     let _alone = alone();
-    let master = Redis::start().expect("Redis starts");
-    let (redis, envoy) = start();
-    let demote = || command(&redis, &format!("REPLICAOF 127.0.0.1 {}", master.address().port()));
-    observe(&envoy, demote, || command(&redis, "REPLICAOF NO ONE")).assert_bounded_outage("read only");
+    for way in Way::ALL {
+        let master = Redis::start().expect("Redis starts");
+        let (redis, envoy) = start(way);
+        let demote = || command(&redis, &format!("REPLICAOF 127.0.0.1 {}", master.address().port()));
+        observe(&envoy, demote, || command(&redis, "REPLICAOF NO ONE"))
+            .assert_bounded_outage(&format!("read only, {way:?}"));
+    }
 }
 
 #[test]
 fn redis_out_of_memory() {
     let _alone = alone();
-    let (redis, envoy) = start();
-    let fill = || command(&redis, "CONFIG SET maxmemory 100kb");
-    observe(&envoy, fill, || command(&redis, "CONFIG SET maxmemory 0")).assert_bounded_outage("out of memory");
+    for way in Way::ALL {
+        let (redis, envoy) = start(way);
+        let fill = || command(&redis, "CONFIG SET maxmemory 100kb");
+        observe(&envoy, fill, || command(&redis, "CONFIG SET maxmemory 0"))
+            .assert_bounded_outage(&format!("out of memory, {way:?}"));
+    }
 }
 
 #[test]
 fn redis_busy_with_a_script_that_does_not_end() {
     let _alone = alone();
-    let (redis, envoy) = start();
-    command(&redis, "CONFIG SET busy-reply-threshold 100");
-    std::thread::scope(|scope| {
-        let hog = || {
-            scope.spawn(|| {
-                let mut connection = redis.connection();
-                let killed = redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut connection);
-                assert!(killed.is_err(), "the endless script ends only when it is killed");
-            });
-        };
-        observe(&envoy, hog, || command(&redis, "SCRIPT KILL")).assert_bounded_outage("busy");
-    });
+    for way in Way::ALL {
+        let (redis, envoy) = start(way);
+        command(&redis, "CONFIG SET busy-reply-threshold 100");
+        std::thread::scope(|scope| {
+            let hog = || {
+                scope.spawn(|| {
+                    let mut connection = redis.connection();
+                    let killed = redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut connection);
+                    assert!(killed.is_err(), "the endless script ends only when it is killed");
+                });
+            };
+            observe(&envoy, hog, || command(&redis, "SCRIPT KILL")).assert_bounded_outage(&format!("busy, {way:?}"));
+        });
+    }
 }
 
 /// The address leads to a new master, and the old one, still alive, becomes its replica.
@@ -86,13 +98,13 @@ fn assert_follows_a_failover(name: &str, config: impl Fn(SocketAddr) -> EnvoyCon
 }
 
 #[test]
-fn a_failover_behind_the_same_address_straight() {
-    assert_follows_a_failover("straight", |address| config().straight_to(address), |_| {});
+fn a_failover_behind_the_same_address() {
+    assert_follows_a_failover("direct", |address| config().redis(address), |_| {});
 }
 
 /// `redis_proxy` keeps its connections whatever is answered on them, so the failover must close them, as Sentinel's does.
 #[test]
 fn a_failover_behind_the_same_address_through_redis_proxy() {
     let close = |old: &Redis| command(old, "CLIENT KILL TYPE normal");
-    assert_follows_a_failover("redis_proxy", |address| config().redis(address), close);
+    assert_follows_a_failover("redis_proxy", |address| Way::RedisProxy.config().redis(address), close);
 }

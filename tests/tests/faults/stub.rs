@@ -1,6 +1,6 @@
-//! A store that answers slowly, wrongly or in pieces: straight behind the tunnel, and behind `redis_proxy` as shipped.
+//! A store that answers slowly, wrongly or in pieces: at the end of the pipe, and behind `redis_proxy`.
 
-use crate::observe::{Decider, Mode, alone, config, observe, wait_for_the_store};
+use crate::observe::{Decider, Mode, Way, alone, observe, wait_for_the_store};
 use lockkeeper_tests::stub_store::{self, Act, Behaviour, StubStore};
 use lockkeeper_tests::{Envoy, EnvoyConfig, poll};
 use std::sync::Arc;
@@ -9,31 +9,22 @@ use std::time::Duration;
 /// `*5`, the tag with its length, four integers: the reply to a decision with one limit.
 const REPLY_BYTES: usize = 4 + 5 + 18 + 4 * 4;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Straight,
-    RedisProxy,
-}
-
 /// A stub that admits, and a gateway that uses it.
-fn start(way: Way, config: EnvoyConfig) -> (StubStore, Envoy) {
+fn start(config: EnvoyConfig) -> (StubStore, Envoy) {
     let stub = StubStore::start(stub_store::admit()).expect("a loopback port is free");
-    let config = match way {
-        Way::Straight => config.straight_to(stub.address()),
-        Way::RedisProxy => config.redis(stub.address()),
-    };
-    (stub, Envoy::start(&config).expect("Envoy starts"))
+    let envoy = Envoy::start(&config.redis(stub.address())).expect("Envoy starts");
+    (stub, envoy)
 }
 
 /// With one worker, so that each failure is followed by a success of the same breaker.
 fn start_one_worker(way: Way) -> (StubStore, Envoy) {
-    let (stub, envoy) = start(way, config().concurrency(1));
+    let (stub, envoy) = start(way.config().concurrency(1));
     wait_for_the_store(&envoy);
     (stub, envoy)
 }
 
 fn assert_bounded_outage(way: Way, name: &str, behaviour: Behaviour) {
-    let (stub, envoy) = start(way, config());
+    let (stub, envoy) = start(way.config());
     let observed = observe(&envoy, || stub.behave(behaviour), || stub.behave(stub_store::admit()));
     observed.assert_bounded_outage(&format!("{name}, {way:?}"));
 }
@@ -50,13 +41,13 @@ fn close_anywhere() -> Behaviour {
 #[test]
 fn a_silent_store() {
     let _alone = alone();
-    assert_bounded_outage(Way::Straight, "silent", stub_store::silent());
+    assert_bounded_outage(Way::Direct, "silent", stub_store::silent());
 }
 
 #[test]
 fn a_store_that_takes_500_ms() {
     let _alone = alone();
-    for way in [Way::Straight, Way::RedisProxy] {
+    for way in Way::ALL {
         assert_bounded_outage(way, "500 ms", stub_store::admit_after(Duration::from_millis(500)));
     }
 }
@@ -65,11 +56,8 @@ fn a_store_that_takes_500_ms() {
 #[test]
 fn a_store_that_takes_nine_tenths_of_the_deadline_is_still_used() {
     let _alone = alone();
-    for way in [Way::Straight, Way::RedisProxy] {
-        let mut config = config();
-        let redis_proxy = &config.listener("lockkeeper_redis")["filter_chains"][0]["filters"][0]["typed_config"];
-        assert_eq!(redis_proxy["settings"]["op_timeout"], "0.05s", "Envoy gives up when the filter does");
-        let (stub, envoy) = start(way, config.deadline(Duration::from_millis(500)));
+    for way in Way::ALL {
+        let (stub, envoy) = start(way.config().deadline(Duration::from_millis(500)));
         let slow = || stub.behave(stub_store::admit_after(Duration::from_millis(450)));
         observe(&envoy, slow, || stub.behave(stub_store::admit())).assert_no_outage(&format!("450 of 500 ms, {way:?}"));
     }
@@ -78,7 +66,7 @@ fn a_store_that_takes_nine_tenths_of_the_deadline_is_still_used() {
 #[test]
 fn a_store_that_answers_with_garbage() {
     let _alone = alone();
-    for way in [Way::Straight, Way::RedisProxy] {
+    for way in Way::ALL {
         assert_bounded_outage(way, "garbage", stub_store::raw(b"\x00\xff<html>no store</html>\r\n"));
     }
 }
@@ -86,7 +74,7 @@ fn a_store_that_answers_with_garbage() {
 #[test]
 fn a_store_that_closes_in_the_middle_of_replies() {
     let _alone = alone();
-    for way in [Way::Straight, Way::RedisProxy] {
+    for way in Way::ALL {
         assert_bounded_outage(way, "closing", close_anywhere());
     }
 }
@@ -101,7 +89,7 @@ fn a_store_that_is_loading() {
 #[test]
 fn each_error_reply_is_a_failure_with_a_metric_of_its_own() {
     let _alone = alone();
-    let (stub, envoy) = start_one_worker(Way::Straight);
+    let (stub, envoy) = start_one_worker(Way::Direct);
     let rows = [
         ("access", "NOAUTH Authentication required."),
         ("access", "WRONGPASS invalid username-password pair or user is disabled."),
@@ -130,7 +118,7 @@ fn each_error_reply_is_a_failure_with_a_metric_of_its_own() {
 #[test]
 fn a_second_noscript_is_a_failure() {
     let _alone = alone();
-    let (stub, envoy) = start_one_worker(Way::Straight);
+    let (stub, envoy) = start_one_worker(Way::Direct);
     let before = stub.commands();
     assert_one_failure(&stub, &envoy, "no script", stub_store::error("NOSCRIPT No matching script. Please use EVAL."));
     let sent = stub.commands() - before;
@@ -140,7 +128,7 @@ fn a_second_noscript_is_a_failure() {
 #[test]
 fn a_reply_in_any_two_pieces_is_a_reply() {
     let _alone = alone();
-    for way in [Way::Straight, Way::RedisProxy] {
+    for way in Way::ALL {
         let (stub, envoy) = start_one_worker(way);
         let client = envoy.client();
         for bytes in 0..=REPLY_BYTES {
@@ -167,7 +155,7 @@ fn assert_one_failure(stub: &StubStore, envoy: &Envoy, name: &str, behaviour: Be
 #[test]
 fn a_reply_that_ends_at_any_byte_is_a_failure() {
     let _alone = alone();
-    for way in [Way::Straight, Way::RedisProxy] {
+    for way in Way::ALL {
         let (stub, envoy) = start_one_worker(way);
         for bytes in 0..REPLY_BYTES {
             assert_one_failure(&stub, &envoy, &format!("closed after {bytes} bytes"), stub_store::close_after(bytes));
@@ -194,7 +182,7 @@ fn a_reply_of_another_shape_is_a_failure() {
         ("a RESP3 push", b">2\r\n+message\r\n+x\r\n".to_vec()),
         ("a page", b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec()),
     ];
-    let (stub, envoy) = start_one_worker(Way::Straight);
+    let (stub, envoy) = start_one_worker(Way::Direct);
     let before = envoy.process().resident_bytes();
     for (name, bytes) in &rows {
         assert_one_failure(&stub, &envoy, name, stub_store::raw(bytes));
@@ -208,7 +196,7 @@ fn a_reply_of_another_shape_is_a_failure() {
 #[test]
 fn a_reply_with_the_tag_and_wrong_elements_is_a_failure() {
     let _alone = alone();
-    let (stub, envoy) = start_one_worker(Way::Straight);
+    let (stub, envoy) = start_one_worker(Way::Direct);
     let rows = [
         ("too short", 4, ":1\r\n:9\r\n:0\r\n"),
         ("too long", 6, ":1\r\n:9\r\n:0\r\n:0\r\n:0\r\n"),
@@ -231,7 +219,7 @@ fn a_reply_with_the_tag_and_wrong_elements_is_a_failure() {
 #[test]
 fn a_reply_to_another_request_is_a_failure() {
     let _alone = alone();
-    let (stub, envoy) = start_one_worker(Way::Straight);
+    let (stub, envoy) = start_one_worker(Way::Direct);
     let desyncs = || envoy.admin().stat("wasmcustom.lockkeeper_pipe_events.event.desync");
     let before = desyncs();
     let other = b"*5\r\n$16\r\n0123456789abcdef\r\n:1\r\n:9\r\n:0\r\n:0\r\n";
