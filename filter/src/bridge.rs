@@ -47,7 +47,7 @@ impl HttpContext for Bridge {
         }
     }
 
-    /// The tunnel says 200 as soon as it is connected; a gRPC client also wants the content type.
+    /// Envoy says 200 as soon as it is connected; a gRPC client also wants the content type.
     fn on_http_response_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
         if host::response_header(":status").ok().flatten().as_deref() == Some(b"200") {
             let _ = host::set_response_header("content-type", "application/grpc");

@@ -2,7 +2,7 @@
 
 use super::wrk::{self, Measured};
 use anyhow::{Context, Result};
-use lockkeeper_tests::{Envoy, EnvoyConfig, Redis, paths, ports};
+use lockkeeper_tests::{Envoy, EnvoyConfig, Redis, ports};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -28,6 +28,8 @@ pub enum Subject {
     Strict,
     /// The same, and an upstream behind it.
     StrictProxied,
+    /// As strict, with Envoy's own Redis client between the filter and Redis.
+    StrictByRedisProxy,
 }
 
 /// All subjects and what they need.
@@ -49,21 +51,27 @@ pub struct Round {
 
 impl Subject {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Bare, Self::BareProxied, Self::Local, Self::Strict, Self::StrictProxied];
+    pub const ALL: [Self; 6] =
+        [Self::Bare, Self::BareProxied, Self::Local, Self::Strict, Self::StrictProxied, Self::StrictByRedisProxy];
     /// The name of a figure, its subject, and what it is divided by.
-    pub const PAIRS: [(&str, Self, Self); 3] = [
+    pub const PAIRS: [(&str, Self, Self); 4] = [
         ("strict", Self::Strict, Self::Bare),
         ("strict_proxied", Self::StrictProxied, Self::BareProxied),
+        ("strict_by_redis_proxy", Self::StrictByRedisProxy, Self::Bare),
         ("local", Self::Local, Self::Bare),
     ];
 
     fn is_decided_by_redis(self) -> bool {
-        matches!(self, Self::Strict | Self::StrictProxied)
+        matches!(self, Self::Strict | Self::StrictProxied | Self::StrictByRedisProxy)
     }
 
     fn config(self, redis: SocketAddr, upstream: SocketAddr) -> EnvoyConfig {
+        let shipped = match self {
+            Self::StrictByRedisProxy => EnvoyConfig::redis_proxy(),
+            _ => EnvoyConfig::shipped(),
+        };
         // Without the access log on either side: a log costs both the same and would flatter the ratio.
-        let config = EnvoyConfig::shipped_with(&paths::wasm_file("lockkeeper_filter.wasm"))
+        let config = shipped
             .without_access_log()
             .policy(policy())
             .deadline(DEADLINE);
@@ -71,7 +79,7 @@ impl Subject {
             Self::Bare => config.without_filter().direct_response(),
             Self::BareProxied => config.without_filter().upstream(upstream),
             Self::Local => config.redis(ports::free()).direct_response(),
-            Self::Strict => config.redis(redis).direct_response(),
+            Self::Strict | Self::StrictByRedisProxy => config.redis(redis).direct_response(),
             Self::StrictProxied => config.redis(redis).upstream(upstream),
         }
     }
