@@ -47,7 +47,7 @@ impl Default for HostConfig {
             local_share: 1.0,
             degraded_header: None,
             jwt_payload: "payload".into(),
-            coalesce_above: 4,
+            coalesce_above: 16,
             reads_bodies: false,
             held_bodies_bytes: 64 * 1024 * 1024,
             body_deadline_us: 10_000_000,

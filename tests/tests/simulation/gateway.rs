@@ -52,7 +52,7 @@ pub struct Gateway {
 impl Gateway {
     pub fn new(engine: Engine, seed: u64) -> Gateway {
         let config = PipeConfig {
-            coalesce_above: 4,
+            coalesce_above: 16,
             coalesce_round_trip_max_us: 500,
             in_flight_max: 64,
             probe_deadline_us: DEADLINE_US,
