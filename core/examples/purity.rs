@@ -4,6 +4,7 @@ use lockkeeper_core::breaker::BreakerConfig;
 use lockkeeper_core::call::Call;
 use lockkeeper_core::decision::Action;
 use lockkeeper_core::engine::{Engine, Step};
+use lockkeeper_core::greeting::Greeting;
 use lockkeeper_core::host_config::PluginConfig;
 use lockkeeper_core::local::{LocalDecision, LocalStep, Swap, Table};
 use lockkeeper_core::local_call::LocalCall;
@@ -73,6 +74,7 @@ fn pipe_config() -> PipeConfig {
         stuck_after_us: 500_000,
         reconnect_pause_us: (25_000, 500_000),
         waits_to_reconnect: false,
+        greeting: Greeting::default(),
         probe_key: "probe".into(),
         breaker: BreakerConfig::default(),
     }

@@ -12,6 +12,7 @@
 //! use lockkeeper_core::decision::{Action, Outcome};
 //! use lockkeeper_core::engine::{Engine, Step};
 //! use lockkeeper_core::identity::Attribute;
+//! use lockkeeper_core::greeting::Greeting;
 //! use lockkeeper_core::pipe::{Connect, Moment, Pipe, PipeConfig};
 //! use lockkeeper_core::policy::PolicySet;
 //! use lockkeeper_core::policy::load::LoadOptions;
@@ -41,6 +42,7 @@
 //!     stuck_after_us: 500_000,
 //!     reconnect_pause_us: (25_000, 500_000),
 //!     waits_to_reconnect: false,
+//!     greeting: Greeting::default(),
 //!     probe_key: "prod:probe".into(),
 //!     breaker: BreakerConfig::default(),
 //! }, 7);
@@ -105,6 +107,7 @@ pub mod client_address;
 pub mod completion;
 pub mod decision;
 pub mod engine;
+pub mod greeting;
 mod hold_limit;
 pub mod host_config;
 pub mod idempotency;

@@ -3,6 +3,7 @@
 
 mod config;
 mod round_trip;
+mod welcome;
 
 use std::collections::VecDeque;
 
@@ -13,6 +14,7 @@ use crate::store::{Refusal, StoreFailure};
 
 pub use config::PipeConfig;
 use round_trip::ShortestRoundTrip;
+use welcome::{Welcome, Welcomed};
 
 /// What the host must do for the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +66,10 @@ pub struct Pipe<T> {
     config: PipeConfig,
     connection: Connection,
     wanted: bool,
+    /// When the host was last told to open a connection.
+    asked_us: u64,
+    /// Until the store has accepted the greeting of this connection, nothing else is sent.
+    welcome: Option<Welcome>,
     /// Not written yet, with their bytes.
     queued: VecDeque<(Slot<T>, Vec<u8>)>,
     /// The same for what is large: it is written behind whatever else is queued.
@@ -110,6 +116,8 @@ impl<T> Pipe<T> {
             config,
             connection: Connection::Closed { retry_at_us: 0, pause_us },
             wanted: false,
+            asked_us: 0,
+            welcome: None,
             queued: VecDeque::new(),
             bulky: VecDeque::new(),
             in_flight: VecDeque::new(),
@@ -228,6 +236,9 @@ impl<T> Pipe<T> {
 
     /// The bytes to send now, in one write. Empty when there are none or when they should wait for others.
     pub fn output(&mut self, moment: Moment) -> Vec<u8> {
+        if let Some(welcome) = &mut self.welcome {
+            return welcome.output();
+        }
         if !self.is_open() || (moment == Moment::Submitted && self.coalesces()) {
             return Vec::new();
         }
@@ -257,20 +268,37 @@ impl<T> Pipe<T> {
         while self.is_open() {
             match self.decoder.next_reply() {
                 Ok(None) => break,
+                Ok(Some(reply)) if self.welcome.is_some() => settled.extend(self.welcomed(&reply, now_us)),
                 Ok(Some(reply)) if self.answers_head(&reply) => {
                     let is_demoted = is_read_only(&reply);
                     settled.extend(self.settle_head(reply, now_us));
                     if is_demoted {
-                        settled.extend(self.break_connection(now_us));
+                        settled.extend(self.break_connection(&StoreFailure::NotSent, now_us));
                     }
                 }
-                Ok(Some(_)) | Err(_) => {
-                    self.counts.desyncs = self.counts.desyncs.saturating_add(1);
-                    settled.extend(self.break_connection(now_us));
-                }
+                Ok(Some(_)) | Err(_) => settled.extend(self.desync(now_us)),
             }
         }
         settled
+    }
+
+    /// Takes a reply to the greeting. What waits behind a refused one was never sent, and fails as it did.
+    fn welcomed(&mut self, reply: &Reply, now_us: u64) -> Vec<Settled<T>> {
+        let welcomed = self.welcome.as_mut().map_or(Welcomed::Wholly, |welcome| welcome.take(reply));
+        match welcomed {
+            Welcomed::Not => Vec::new(),
+            Welcomed::Wholly => {
+                self.welcome = None;
+                Vec::new()
+            }
+            Welcomed::Refused(failure) => self.break_connection(&failure, now_us),
+            Welcomed::Desync => self.desync(now_us),
+        }
+    }
+
+    fn desync(&mut self, now_us: u64) -> Vec<Settled<T>> {
+        self.counts.desyncs = self.counts.desyncs.saturating_add(1);
+        self.break_connection(&StoreFailure::NotSent, now_us)
     }
 
     fn is_open(&self) -> bool {
@@ -364,7 +392,10 @@ impl<T> Pipe<T> {
     /// Keeps the connection: call it on every tick, then do what it says.
     pub fn maintain(&mut self, now_us: u64) -> Connect {
         match self.connection {
-            Connection::Closed { retry_at_us, .. } if self.wanted && retry_at_us <= now_us => Connect::Open,
+            Connection::Closed { retry_at_us, .. } if self.wanted && retry_at_us <= now_us => {
+                self.asked_us = now_us;
+                Connect::Open
+            }
             Connection::Closed { .. } => Connect::No,
             Connection::Broken { .. } => Connect::Close,
             Connection::Open { .. } if self.is_stuck(now_us) => Connect::Close,
@@ -378,6 +409,7 @@ impl<T> Pipe<T> {
     fn is_stuck(&self, now_us: u64) -> bool {
         let stuck = |slot: &Slot<T>| slot.deadline_us.saturating_add(self.config.stuck_after_us) <= now_us;
         self.in_flight.front().is_some_and(stuck)
+            || self.welcome.as_ref().is_some_and(|welcome| welcome.is_stuck(now_us))
     }
 
     fn probe(&mut self, now_us: u64) {
@@ -397,6 +429,8 @@ impl<T> Pipe<T> {
         let pause_us = self.pause_us();
         self.counts.opened = self.counts.opened.saturating_add(1);
         self.connection = Connection::Open { pause_us };
+        let stuck_after_us = self.config.probe_deadline_us.saturating_add(self.config.stuck_after_us);
+        self.welcome = Welcome::of(&self.config.greeting, self.asked_us.saturating_add(stuck_after_us));
     }
 
     /// The connection is gone, or could not be opened: everything in flight has an unknown outcome.
@@ -405,7 +439,7 @@ impl<T> Pipe<T> {
         self.counts.closed = self.counts.closed.saturating_add(1);
         self.connection =
             Connection::Closed { retry_at_us: now_us.saturating_add(pause_us), pause_us: self.longer(pause_us) };
-        self.abandon_all(now_us)
+        self.abandon_all(&StoreFailure::NotSent, now_us)
     }
 
     fn pause_us(&self) -> u64 {
@@ -418,17 +452,18 @@ impl<T> Pipe<T> {
         pause_us.saturating_mul(2).min(self.config.reconnect_pause_us.1)
     }
 
-    fn break_connection(&mut self, now_us: u64) -> Vec<Settled<T>> {
+    fn break_connection(&mut self, of_unsent: &StoreFailure, now_us: u64) -> Vec<Settled<T>> {
         self.connection = Connection::Broken { pause_us: self.pause_us() };
-        self.abandon_all(now_us)
+        self.abandon_all(of_unsent, now_us)
     }
 
-    /// What had not been written yet was certainly not sent.
-    fn abandon_all(&mut self, now_us: u64) -> Vec<Settled<T>> {
+    /// What had not been written yet was certainly not sent: it fails with `of_unsent`.
+    fn abandon_all(&mut self, of_unsent: &StoreFailure, now_us: u64) -> Vec<Settled<T>> {
+        self.welcome = None;
         self.decoder.clear();
         let sent = std::mem::take(&mut self.in_flight).into_iter().map(|slot| (slot, StoreFailure::Unknown));
         let queued = std::mem::take(&mut self.queued).into_iter().chain(std::mem::take(&mut self.bulky));
-        let queued = queued.map(|(slot, _)| (slot, StoreFailure::NotSent));
+        let queued = queued.map(|(slot, _)| (slot, of_unsent.clone()));
         sent.chain(queued)
             .filter_map(|(slot, failure)| {
                 let elapsed_us = now_us.saturating_sub(slot.submitted_us);
@@ -443,15 +478,15 @@ impl<T> Pipe<T> {
         let waiting = unexpired || !self.queued.is_empty() || !self.bulky.is_empty();
         match self.connection {
             _ if waiting => TICK_IN_FLIGHT_US,
-            Connection::Open { .. } if self.breaker.is_closed() && self.in_flight.is_empty() => TICK_IDLE_US,
+            Connection::Open { .. } if self.is_healthy() && self.in_flight.is_empty() => TICK_IDLE_US,
             Connection::Closed { .. } if !self.wanted => TICK_IDLE_US,
             _ => TICK_RECOVERING_US,
         }
     }
 
-    /// Whether every call goes out: the connection is open and the breaker closed.
+    /// Whether every call goes out: the connection is open, the store has accepted the greeting, and the breaker is closed.
     pub fn is_healthy(&self) -> bool {
-        self.is_open() && self.breaker.is_closed()
+        self.is_open() && self.welcome.is_none() && self.breaker.is_closed()
     }
 
     /// Whether the breaker lets calls pass.

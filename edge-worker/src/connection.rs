@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use js_sys::{Function, Uint8Array};
 use lockkeeper_core::breaker::BreakerConfig;
+use lockkeeper_core::greeting::Greeting;
 use lockkeeper_core::pipe::{Connect, Moment, Pipe, PipeConfig, Settled};
 use lockkeeper_core::resp::{Decoder, Reply};
 use lockkeeper_core::store::StoreFailure;
@@ -17,7 +18,7 @@ use worker::Delay;
 use crate::host::{self, Socket};
 use crate::log;
 use crate::settings::{Server, Settings, Transport};
-use crate::store::handshake::{Handshake, accepted};
+use crate::store::handshake::{accepted, greeting};
 use crate::store::wire;
 
 /// The most calls without a reply: above it isolates are told at once that theirs was not sent.
@@ -97,6 +98,8 @@ impl Shared {
             stuck_after_us: STUCK_AFTER_US,
             reconnect_pause_us: RECONNECT_PAUSE_US,
             waits_to_reconnect: true,
+            // Said before the pipe is told that the connection is open.
+            greeting: Greeting::default(),
             // Those who ask say another: the store may let them write no key but their own.
             probe_key: "lockkeeper:probe".into(),
             breaker: BreakerConfig::default(),
@@ -239,18 +242,18 @@ fn answer(waiter: &Function, result: &Answer) {
 /// A connection that has introduced itself.
 async fn open(server: &Server) -> Result<Rc<Socket>, StoreFailure> {
     let socket = Socket::connect(&server.host, server.port, server.tls).await.map_err(|_| StoreFailure::NotSent)?;
-    let Handshake { bytes, replies } = Handshake::of(server);
-    if replies > 0 {
-        socket.write(&bytes);
+    let greeting = greeting(server);
+    if greeting.replies() > 0 {
+        socket.write(greeting.bytes());
     }
-    let introduced = introduced(&socket, replies).await;
+    let introduced = introduced(&socket, greeting.replies()).await;
     if introduced.is_err() {
         socket.close();
     }
     introduced.map(|()| Rc::new(socket))
 }
 
-/// Waits for the replies to the handshake. Nothing else was asked, so nothing else may come.
+/// Waits for the replies to the greeting. Nothing else was asked, so nothing else may come.
 async fn introduced(socket: &Socket, replies: usize) -> Result<(), StoreFailure> {
     let mut decoder = Decoder::default();
     for _ in 0..replies {

@@ -14,6 +14,7 @@ use lockkeeper_core::call::Call;
 use lockkeeper_core::claim::Owner;
 use lockkeeper_core::decision::Decision;
 use lockkeeper_core::engine::{Engine, NeedBody, Step};
+use lockkeeper_core::greeting::Greeting;
 use lockkeeper_core::host_config::{HostConfig, PluginConfig};
 use lockkeeper_core::local_call::LocalCall;
 use lockkeeper_core::pipe::{Connect, Moment, Pipe, PipeConfig, Settled};
@@ -92,6 +93,7 @@ impl Gateway {
             stuck_after_us: STUCK_AFTER_US,
             reconnect_pause_us: RECONNECT_PAUSE_US,
             waits_to_reconnect: false,
+            greeting: Greeting::default(),
             probe_key: format!("{}:probe", policies.namespace),
             breaker: BreakerConfig::default(),
         };

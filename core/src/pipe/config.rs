@@ -1,6 +1,7 @@
 //! The settings of a pipe, as its host chooses them.
 
 use crate::breaker::BreakerConfig;
+use crate::greeting::Greeting;
 
 /// The pipe's settings.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub struct PipeConfig {
     /// Whether a call waits for the next attempt to connect when that comes before its deadline, instead of failing at
     /// once.
     pub waits_to_reconnect: bool,
+    /// What each connection says first.
+    pub greeting: Greeting,
     /// The key that probes write.
     pub probe_key: String,
     /// The breaker's settings.

@@ -5,9 +5,11 @@
 mod breaker;
 mod connection;
 mod deadlines;
+mod greeting;
 mod matching;
 
 use crate::breaker::BreakerConfig;
+use crate::greeting::Greeting;
 use redis_protocol::resp2::types::Resp2Frame;
 
 use super::*;
@@ -24,6 +26,7 @@ fn config() -> PipeConfig {
         stuck_after_us: 500_000,
         reconnect_pause_us: (25_000, 500_000),
         waits_to_reconnect: false,
+        greeting: Greeting::default(),
         probe_key: PROBE_KEY.into(),
         // Here each failed call counts, so that few make a case.
         breaker: BreakerConfig { failure_spacing_us: 0, ..BreakerConfig::default() },

@@ -1,9 +1,10 @@
 //! A socket for one request: connect, introduce ourselves and ask in one write, read the replies, close.
 
+use lockkeeper_core::greeting::Greeting;
 use lockkeeper_core::resp::{Decoder, Reply};
 use lockkeeper_core::store::{Refusal, StoreFailure};
 
-use super::handshake::{Handshake, accepted};
+use super::handshake::{accepted, greeting};
 use crate::host::Socket;
 use crate::log;
 use crate::settings::Server;
@@ -29,20 +30,18 @@ impl TcpSession {
 
     async fn exchange(&mut self, server: &Server, command: &[u8]) -> Result<Reply, StoreFailure> {
         self.sent = false;
-        let (socket, handshake) = match self.socket.take() {
-            Some(socket) => (socket, None),
+        let (socket, greeting) = match self.socket.take() {
+            Some(socket) => (socket, Greeting::default()),
             None => {
                 let socket = Socket::connect(&server.host, server.port, server.tls).await;
-                (socket.map_err(|_| StoreFailure::NotSent)?, Some(Handshake::of(server)))
+                (socket.map_err(|_| StoreFailure::NotSent)?, greeting(server))
             }
         };
-        let Handshake { bytes: mut output, replies } = handshake.unwrap_or(Handshake { bytes: Vec::new(), replies: 0 });
-        output.extend_from_slice(command);
-        socket.write(&output);
+        socket.write(&[greeting.bytes(), command].concat());
         self.sent = true;
         let socket = self.socket.insert(socket);
         let mut refused = None;
-        for _ in 0..replies {
+        for _ in 0..greeting.replies() {
             refused = refused.or(accepted(&next_reply(socket, &mut self.decoder).await?).err());
         }
         let reply = next_reply(socket, &mut self.decoder).await?;

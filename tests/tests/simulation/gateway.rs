@@ -6,6 +6,7 @@ use lockkeeper_core::breaker::BreakerConfig;
 use lockkeeper_core::call::Call;
 use lockkeeper_core::decision::Decision;
 use lockkeeper_core::engine::{Engine, Step};
+use lockkeeper_core::greeting::Greeting;
 use lockkeeper_core::local::{LocalDecision, LocalStep, Swap, Table};
 use lockkeeper_core::local_call::LocalCall;
 use lockkeeper_core::pipe::{Connect, Moment, Pipe, PipeConfig, Settled};
@@ -59,6 +60,7 @@ impl Gateway {
             stuck_after_us: 500_000,
             reconnect_pause_us: (25_000, 500_000),
             waits_to_reconnect: false,
+            greeting: Greeting::default(),
             probe_key: "sim:probe".into(),
             breaker: BreakerConfig::default(),
         };

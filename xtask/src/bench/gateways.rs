@@ -71,10 +71,7 @@ impl Subject {
             _ => EnvoyConfig::shipped(),
         };
         // Without the access log on either side: a log costs both the same and would flatter the ratio.
-        let config = shipped
-            .without_access_log()
-            .policy(policy())
-            .deadline(DEADLINE);
+        let config = shipped.without_access_log().policy(policy()).deadline(DEADLINE);
         match self {
             Self::Bare => config.without_filter().direct_response(),
             Self::BareProxied => config.without_filter().upstream(upstream),
