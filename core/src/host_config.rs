@@ -1,6 +1,7 @@
 //! The configuration of one gateway: how it reaches the store and how it bears its absence. It differs by host, so it
 //! stands beside the policy: `{ "host": { … }, "policy": { … } }`.
 
+use crate::credentials::Credentials;
 use crate::local_claims::ClaimTable;
 use crate::policy::error::PolicyErrors;
 use crate::policy::load::LoadOptions;
@@ -13,8 +14,12 @@ use crate::policy::{BodyFingerprint, PolicySet};
 /// How this gateway reaches the store and limits without it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostConfig {
-    /// Envoy: the cluster that leads to the store through the tunnel.
+    /// Envoy: the cluster that leads to the store through the bridge.
     pub store_cluster: String,
+    /// Who this gateway is to the store, where it wants to know.
+    pub credentials: Option<Credentials>,
+    /// The store's database.
+    pub database: u32,
     /// No request waits longer for the store, in microseconds.
     pub deadline_us: u64,
     /// Sets of the local limiter's table; each holds up to eight clients.
@@ -41,6 +46,8 @@ impl Default for HostConfig {
     fn default() -> HostConfig {
         HostConfig {
             store_cluster: "lockkeeper_store".into(),
+            credentials: None,
+            database: 0,
             deadline_us: 50_000,
             local_sets: 4096,
             local_claim_sets: ClaimTable::SETS,
@@ -111,8 +118,10 @@ fn note_unread_bodies(policies: &PolicySet, path: &str, errors: &mut PolicyError
     }
 }
 
-const HOST_FIELDS: [&str; 9] = [
+const HOST_FIELDS: [&str; 11] = [
     "store_cluster",
+    "credentials",
+    "database",
     "deadline",
     "local",
     "degraded_header",
@@ -122,6 +131,8 @@ const HOST_FIELDS: [&str; 9] = [
     "held_bodies_bytes",
     "body_deadline",
 ];
+/// As many as a Redis can be told to have.
+const DATABASE_MAX: u64 = i32::MAX as u64;
 const HELD_BODIES_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 const LOCAL_SETS_MAX: u64 = 65_536;
 const COALESCE_ABOVE_MAX: u64 = 1_000_000;
@@ -132,6 +143,11 @@ fn read_host(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<HostConfig>
     let defaults = HostConfig::default();
     let store_cluster =
         object.optional("store_cluster").map_or(Some(defaults.store_cluster), |place| cluster(&place, errors));
+    let credentials =
+        object.or("credentials", None, errors, |place, errors| Credentials::read(place, errors).map(Some));
+    let database = object.or("database", defaults.database, errors, |place, errors| {
+        place.whole(errors, 0..=DATABASE_MAX, "").and_then(|database| u32::try_from(database).ok())
+    });
     let deadline_us = object.optional("deadline").map_or(Some(defaults.deadline_us), |place| deadline(&place, errors));
     let degraded_header = match object.optional("degraded_header") {
         None => Some(None),
@@ -156,6 +172,8 @@ fn read_host(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<HostConfig>
     let local = local?;
     Some(HostConfig {
         store_cluster: store_cluster?,
+        credentials: credentials?,
+        database: database?,
         deadline_us: deadline_us?,
         local_sets: local.sets,
         local_claim_sets: local.claim_sets,

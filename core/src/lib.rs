@@ -105,6 +105,7 @@ pub mod capture;
 pub mod claim;
 pub mod client_address;
 pub mod completion;
+pub mod credentials;
 pub mod decision;
 pub mod engine;
 pub mod greeting;

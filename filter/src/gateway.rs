@@ -81,8 +81,8 @@ pub enum Progress {
 }
 
 impl Gateway {
-    /// A gateway with a closed pipe: it opens when the first request asks.
-    pub fn new(context_id: u32, config: PluginConfig) -> Gateway {
+    /// A gateway with a closed pipe: it opens when the first request asks, and says `greeting` first.
+    pub fn new(context_id: u32, config: PluginConfig, greeting: Greeting) -> Gateway {
         let PluginConfig { host: config, policies } = config;
         let seed = host::random_bytes().map_or_else(|_| host::monotonic_us(), u64::from_le_bytes);
         let pipe_config = PipeConfig {
@@ -93,7 +93,7 @@ impl Gateway {
             stuck_after_us: STUCK_AFTER_US,
             reconnect_pause_us: RECONNECT_PAUSE_US,
             waits_to_reconnect: false,
-            greeting: Greeting::default(),
+            greeting,
             probe_key: format!("{}:probe", policies.namespace),
             breaker: BreakerConfig::default(),
         };

@@ -80,6 +80,8 @@ unsafe extern "C" {
 unsafe extern "C" {
     fn random_get(buffer: *mut u8, size: usize) -> u16;
     fn clock_time_get(clock: u32, precision: u64, time_ns: *mut u64) -> u16;
+    fn environ_sizes_get(count: *mut usize, size: *mut usize) -> u16;
+    fn environ_get(pointers: *mut *mut u8, buffer: *mut u8) -> u16;
 }
 
 fn done(status: u32) -> HostResult<()> {
@@ -124,6 +126,26 @@ pub fn random_bytes<const N: usize>() -> HostResult<[u8; N]> {
         0 => Ok(bytes),
         status => Err(HostError(u32::from(status))),
     }
+}
+
+/// A variable of this VM's environment, which is what `vm_config.environment_variables` says.
+pub fn environment_variable(name: &str) -> Option<String> {
+    let environment = environment()?;
+    let of_name = |line: &&[u8]| line.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
+    let line = environment.split(|byte| *byte == 0).find(of_name)?;
+    let value = line.get(name.len().saturating_add(1)..)?;
+    String::from_utf8(value.to_vec()).ok()
+}
+
+/// All variables, as lines `NAME=value` that end with NUL.
+fn environment() -> Option<Vec<u8>> {
+    let (mut count, mut size) = (0, 0);
+    // SAFETY: the host writes two numbers to the addresses given.
+    let status = unsafe { environ_sizes_get(&mut count, &mut size) };
+    let (mut pointers, mut buffer) = (vec![null_mut(); count], vec![0; size]);
+    // SAFETY: the host writes as many pointers and bytes as it has just said.
+    let status = status.max(unsafe { environ_get(pointers.as_mut_ptr(), buffer.as_mut_ptr()) });
+    (status == 0).then_some(buffer)
 }
 
 /// Sets how often this plugin's root is ticked on this worker.

@@ -8,7 +8,7 @@ use lockkeeper_core::decision::{DecidedBy, Outcome, Report};
 use lockkeeper_core::lease::{Act, Word};
 use lockkeeper_core::pipe::PipeCounts;
 use lockkeeper_core::policy::{Policy, PolicySet};
-use lockkeeper_core::store::StoreFailure;
+use lockkeeper_core::store::{Refusal, StoreFailure};
 use proxy_wasm::types::MetricType;
 
 use crate::host;
@@ -90,6 +90,7 @@ pub struct Metrics {
     lease_left_us: Option<u32>,
     last_log_us: Cell<u64>,
     last_policy_log_us: Cell<u64>,
+    last_access_log_us: Cell<u64>,
 }
 
 struct PolicyMetrics {
@@ -148,6 +149,7 @@ impl Metrics {
             lease_left_us: host::define_metric(MetricType::Histogram, "lockkeeper_lease_left_us").ok(),
             last_log_us: Cell::new(0),
             last_policy_log_us: Cell::new(0),
+            last_access_log_us: Cell::new(0),
             counters,
         }
     }
@@ -200,6 +202,9 @@ impl Metrics {
         if let Some((_, metric)) = self.failures.iter().find(|(known, _)| *known == word) {
             metric.add(1);
         }
+        if *failure == StoreFailure::Refused(Refusal::Access) {
+            self.log_refused_access();
+        }
     }
 
     /// Counts what happened to the pipe since the last time, and says so in the log, at most once a second.
@@ -221,6 +226,13 @@ impl Metrics {
     fn move_breakers_open(&self, by: i64) {
         if let Some(id) = self.breakers_open {
             host::increment_metric(id, by);
+        }
+    }
+
+    /// Only whoever runs the gateway can put it right.
+    fn log_refused_access(&self) {
+        if Metrics::may_log(&self.last_access_log_us, host::monotonic_us()) {
+            log::error!("lockkeeper: the store refuses this gateway's credentials, or what they may do");
         }
     }
 

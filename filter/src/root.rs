@@ -2,7 +2,10 @@
 
 use std::rc::Rc;
 
-use lockkeeper_core::host_config::PluginConfig;
+use lockkeeper_core::credentials::{Credentials, Password};
+use lockkeeper_core::greeting::Greeting;
+use lockkeeper_core::host_config::{HostConfig, PluginConfig};
+use lockkeeper_core::policy::error::PolicyErrors;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{BufferType, ContextType};
 
@@ -41,9 +44,9 @@ impl Root {
 
     fn configure(&mut self, size: usize) -> bool {
         let json = host::plugin_configuration(size).unwrap_or_default();
-        match PluginConfig::from_json(&json) {
-            Ok(config) => {
-                let gateway = Gateway::new(self.context_id, config);
+        match PluginConfig::from_json(&json).and_then(|config| Ok((greeting(&config.host)?, config))) {
+            Ok((greeting, config)) => {
+                let gateway = Gateway::new(self.context_id, config, greeting);
                 gateway.start();
                 self.role = Role::Limiter(Rc::new(gateway));
                 true
@@ -55,6 +58,27 @@ impl Root {
             }
         }
     }
+}
+
+/// What the store is told first. The password may be in the environment.
+fn greeting(host: &HostConfig) -> Result<Greeting, PolicyErrors> {
+    let Some(Credentials { user, password }) = &host.credentials else {
+        return Ok(Greeting::new(None, None, host.database));
+    };
+    let password = match password {
+        Password::Text(password) => password.clone(),
+        Password::Variable(name) => password_of(name)?,
+    };
+    Ok(Greeting::new(user.as_deref(), Some(&password), host.database))
+}
+
+fn password_of(variable: &str) -> Result<String, PolicyErrors> {
+    host::environment_variable(variable).filter(|password| !password.is_empty()).ok_or_else(|| {
+        let mut errors = PolicyErrors::default();
+        let expected = "a variable that is set, and named in environment_variables of this filter's vm_config";
+        errors.push(Credentials::VARIABLE_PATH, "a variable that the filter does not have, or has empty", expected);
+        errors
+    })
 }
 
 impl Context for Root {

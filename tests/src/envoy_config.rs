@@ -59,6 +59,20 @@ impl EnvoyConfig {
         self
     }
 
+    /// Passes variables of Envoy's environment on to the filter's VM.
+    pub fn vm_variables(mut self, names: &[&str]) -> Self {
+        at(self.filter_mut(), "/typed_config/config/vm_config")["environment_variables"] =
+            json!({ "host_env_keys": names });
+        self
+    }
+
+    /// Reaches the store by TLS.
+    pub fn store_tls(mut self, context: Value) -> Self {
+        let socket = json!({ "name": "envoy.transport_sockets.tls", "typed_config": context });
+        self.cluster("lockkeeper_store")["transport_socket"] = socket;
+        self
+    }
+
     /// Lets [`crate::Envoy::reload`] replace the listeners.
     pub fn reloadable(mut self) -> Self {
         self.reloadable = true;
