@@ -32,6 +32,8 @@ pub struct HostConfig {
     pub degraded_header: Option<String>,
     /// Envoy: the member of `jwt_authn`'s dynamic metadata that holds the verified payload.
     pub jwt_payload: String,
+    /// Envoy: whether each decision is written to filter state, for access logs and later filters.
+    pub filter_state: bool,
     /// With this many commands in flight, further ones may go out together after the next reply.
     pub coalesce_above: usize,
     /// Envoy: whether this filter may hold requests while it reads their bodies (`allow_on_headers_stop_iteration`).
@@ -54,6 +56,7 @@ impl Default for HostConfig {
             local_share: 1.0,
             degraded_header: None,
             jwt_payload: "payload".into(),
+            filter_state: true,
             coalesce_above: 16,
             reads_bodies: false,
             held_bodies_bytes: 64 * 1024 * 1024,
@@ -118,7 +121,7 @@ fn note_unread_bodies(policies: &PolicySet, path: &str, errors: &mut PolicyError
     }
 }
 
-const HOST_FIELDS: [&str; 11] = [
+const HOST_FIELDS: [&str; 12] = [
     "store_cluster",
     "credentials",
     "database",
@@ -126,6 +129,7 @@ const HOST_FIELDS: [&str; 11] = [
     "local",
     "degraded_header",
     "jwt_payload",
+    "filter_state",
     "coalesce_above",
     "reads_bodies",
     "held_bodies_bytes",
@@ -155,6 +159,7 @@ fn read_host(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<HostConfig>
     };
     let jwt_payload =
         object.optional("jwt_payload").map_or(Some(defaults.jwt_payload), |place| metadata_member(&place, errors));
+    let filter_state = object.or("filter_state", defaults.filter_state, errors, |place, errors| place.boolean(errors));
     let coalesce_above = match object.optional("coalesce_above") {
         None => Some(defaults.coalesce_above),
         Some(place) => place.whole(errors, 1..=COALESCE_ABOVE_MAX, "").and_then(|count| usize::try_from(count).ok()),
@@ -180,6 +185,7 @@ fn read_host(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<HostConfig>
         local_share: local.share,
         degraded_header: degraded_header?,
         jwt_payload: jwt_payload?,
+        filter_state: filter_state?,
         coalesce_above: coalesce_above?,
         reads_bodies: reads_bodies?,
         held_bodies_bytes: held_bodies_bytes?,

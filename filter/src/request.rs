@@ -113,7 +113,9 @@ fn decide(waiter: &Waiter, mut decision: Decision, gateway: &Gateway, sent_us: u
     complete(&mut decision, gateway);
     let Decision { action, report, claimed, .. } = decision;
     gateway.metrics().decision(&report);
-    record(&report, gateway);
+    if gateway.config().filter_state {
+        record(&report, gateway);
+    }
     let degraded = report.decided_by.is_degraded().then(|| report.decided_by.word());
     match action {
         Verdict::Forward { response_headers } => {

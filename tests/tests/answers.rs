@@ -238,6 +238,23 @@ fn the_access_log_tells_each_decision() {
 }
 
 #[test]
+fn without_filter_state_the_access_log_tells_none() {
+    let redis = Redis::start().expect("Redis starts");
+    let config = config().redis(redis.address()).direct_response().host(json!({ "filter_state": false }));
+    let envoy = Envoy::start(&config).expect("Envoy starts");
+    assert_eq!([(), ()].map(|()| send(&envoy, &by("one")).status), [200, 429]);
+    let logged = || Some(envoy.access_log()).filter(|lines| lines.len() >= 2);
+    let lines =
+        poll::until("two lines of access log", Duration::from_secs(5), logged).expect("the access log is written");
+    for line in &lines {
+        assert_eq!(
+            ["policy", "limit", "outcome", "decided_by"].map(|field| line[field].clone()),
+            [(); 4].map(|()| json!(null))
+        );
+    }
+}
+
+#[test]
 fn metrics_have_labels_and_add_up_to_the_requests() {
     let (redis, _upstream, envoy) = start();
     for _ in 0..3 {
