@@ -92,7 +92,7 @@ impl Gateway {
             probe_deadline_us: config.deadline_us,
             stuck_after_us: STUCK_AFTER_US,
             reconnect_pause_us: RECONNECT_PAUSE_US,
-            waits_to_reconnect: false,
+            waits_to_reconnect: true,
             greeting,
             probe_key: format!("{}:probe", policies.namespace),
             breaker: BreakerConfig::default(),
