@@ -198,8 +198,7 @@ fn scope(rules: &Idempotency, values: &Values<'_>, key: &str) -> Option<Identity
 
 /// Where a claim's record stands, and beside it what is remembered of fences: one hash tag.
 fn keys(prefix: &str, identity: &Identity) -> (String, String) {
-    let identity = &identity.0;
-    (format!("{prefix}{{{identity}}}:r"), format!("{prefix}{{{identity}}}:f"))
+    (identity.store_key(prefix, ":r"), identity.store_key(prefix, ":f"))
 }
 
 fn head(rules: &Idempotency, values: &Values<'_>) -> String {

@@ -137,10 +137,25 @@ impl AddressPrefixes {
     /// The network of an address.
     pub fn network_of(&self, address: IpAddr) -> Option<String> {
         match address.to_canonical() {
-            IpAddr::V4(address) => Ipv4Net::new(address, self.ipv4).ok().map(|net| net.trunc().to_string()),
+            IpAddr::V4(address) => Ipv4Net::new(address, self.ipv4).ok().map(ipv4_text),
             IpAddr::V6(address) => Ipv6Net::new(address, self.ipv6).ok().map(|net| net.trunc().to_string()),
         }
     }
+}
+
+/// The network without what stands behind its prefix: `192.0.2.0/24`. Each request has one, and formatting it cost more
+/// than hashing it.
+fn ipv4_text(network: Ipv4Net) -> String {
+    let mut text = String::with_capacity("255.255.255.255/32".len());
+    for octet in network.network().octets() {
+        if !text.is_empty() {
+            text.push('.');
+        }
+        text.push_str(itoa::Buffer::new().format(octet));
+    }
+    text.push('/');
+    text.push_str(itoa::Buffer::new().format(network.prefix_len()));
+    text
 }
 
 /// An address given as text, with or without a port, brackets and zone.
@@ -148,15 +163,31 @@ pub(crate) fn parse_address(text: &str) -> Option<IpAddr> {
     let text = text.trim();
     let bare = text.strip_prefix('[').map_or(text, |rest| rest.split(']').next().unwrap_or(rest));
     let without_zone = bare.split('%').next().unwrap_or(bare);
-    without_zone
-        .parse()
-        .ok()
-        .or_else(|| without_zone.rsplit_once(':')?.0.parse::<std::net::Ipv4Addr>().ok().map(IpAddr::V4))
+    match without_zone.rsplit_once(':') {
+        // An IPv6 address has at least two colons.
+        Some((host, _)) if !host.contains(':') => host.parse().ok().map(IpAddr::V4),
+        _ => without_zone.parse().ok(),
+    }
 }
 
-/// The hash of one identity: 32 lower-case hex digits of SHA-256 over its typed, length-prefixed parts.
+/// The hash of one identity: the first half of SHA-256 over its typed, length-prefixed parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity(pub String);
+pub struct Identity([u8; 16]);
+
+impl Identity {
+    /// The store key between `prefix` and `suffix`: the identity as 32 lower-case hex digits in braces, which make it
+    /// the hash tag.
+    pub fn store_key(&self, prefix: &str, suffix: &str) -> String {
+        let length = prefix.len().saturating_add(suffix.len()).saturating_add(34);
+        let mut key = String::with_capacity(length);
+        key.push_str(prefix);
+        key.push('{');
+        push_hex(&self.0, &mut key);
+        key.push('}');
+        key.push_str(suffix);
+        key
+    }
+}
 
 /// Collects the parts of one identity.
 #[derive(Clone, Default)]
@@ -203,7 +234,9 @@ impl IdentityHasher {
 
     /// The finished identity.
     pub fn finish(self) -> Identity {
-        Identity(hex(self.hasher.finalize().iter().take(16)))
+        let mut half = [0; 16];
+        half.iter_mut().zip(self.hasher.finalize()).for_each(|(kept, byte)| *kept = byte);
+        Identity(half)
     }
 }
 
@@ -211,18 +244,23 @@ impl IdentityHasher {
 pub fn meaning(texts: &[String]) -> String {
     let mut hasher = IdentityHasher::default();
     texts.iter().for_each(|text| hasher.push_sized(text.as_bytes()));
-    hex(hasher.hasher.finalize().iter().take(4))
+    hex(hasher.hasher.finalize().get(..4).unwrap_or_default())
 }
 
 /// Lower-case hex digits, two for each byte.
-pub(crate) fn hex<'a>(bytes: impl ExactSizeIterator<Item = &'a u8>) -> String {
-    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
+pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().saturating_mul(2));
+    push_hex(bytes, &mut text);
+    text
+}
+
+/// Appends the same.
+pub(crate) fn push_hex(bytes: &[u8], text: &mut String) {
+    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
     for byte in bytes {
         text.push(digit(byte >> 4));
         text.push(digit(byte & 0xf));
     }
-    text
 }
 
 #[cfg(test)]
@@ -285,7 +323,7 @@ mod tests {
             identity(&[]),
         ];
         for (index, one) in all.iter().enumerate() {
-            assert_eq!(one.0.len(), 32);
+            assert_eq!(one.store_key("", "").len(), 34);
             assert!(all.iter().skip(index + 1).all(|other| other != one), "row {index}");
         }
     }

@@ -22,7 +22,7 @@ impl<'a> Values<'a> {
     /// all limits of one identity share a cluster slot.
     pub fn store_key<'l>(&self, limit: &'l Limit) -> Result<String, &'l KeyPart> {
         let identity = self.hash(IdentityHasher::default(), &limit.key, &limit.on_missing_key)?;
-        Ok(format!("{}{{{}}}", limit.store_key_prefix, identity.0))
+        Ok(identity.store_key(&limit.store_key_prefix, ""))
     }
 
     /// The identity of the parts, behind what `hasher` has taken already, or the part that is missing.
@@ -59,13 +59,16 @@ impl<'a> Values<'a> {
     }
 
     /// The value of a part; `None` when the request lacks it.
-    pub fn value(&self, part: &KeyPart) -> Option<Cow<'a, [u8]>> {
+    pub fn value<'v>(&self, part: &'v KeyPart) -> Option<Cow<'v, [u8]>>
+    where
+        'a: 'v,
+    {
         let selection = self.selection;
         match part {
             KeyPart::Method => Some(Cow::Borrowed(selection.method().as_bytes())),
             KeyPart::Host => Some(Cow::Borrowed(selection.host().as_bytes())).filter(|host| !host.is_empty()),
             KeyPart::Path => Some(Cow::Borrowed(selection.path().as_bytes())),
-            KeyPart::Constant(text) => Some(Cow::Owned(text.clone().into_bytes())),
+            KeyPart::Constant(text) => Some(Cow::Borrowed(text.as_bytes())),
             KeyPart::Route => Some(Cow::Borrowed(self.route().map_or("", |route| &route.pattern).as_bytes())),
             KeyPart::PathParameter(name) => {
                 self.route()?.path.parameter(name, selection.path()).map(|value| Cow::Borrowed(value.as_bytes()))

@@ -54,7 +54,7 @@ impl<'de> ItemVisitor<'de> for &mut Declared {
         if let BareItemFromInput::ByteSequence(digest) = item
             && digest.len() == SHA_256_BYTES
         {
-            self.0 = Some(hex(digest.iter()));
+            self.0 = Some(hex(&digest));
         }
         Ok(parameter_visitor_with(Ignored, Ok))
     }

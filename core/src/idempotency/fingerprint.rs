@@ -51,7 +51,7 @@ pub fn head(rules: &FingerprintRules, head: &Head<'_>) -> String {
         hasher.update([u8::from(value.is_some())]);
         value.into_iter().for_each(|value| push_sized(&mut hasher, &normalize::joined(value)));
     }
-    hex(hasher.finalize().iter())
+    hex(&hasher.finalize())
 }
 
 fn push_sized(hasher: &mut Sha256, bytes: &[u8]) {
@@ -101,7 +101,7 @@ impl BodyHasher {
             },
             Kind::Ignored => return String::new(),
         };
-        hex(hasher.finalize().iter())
+        hex(&hasher.finalize())
     }
 }
 
