@@ -8,6 +8,7 @@ mod welcome;
 use std::collections::VecDeque;
 
 use crate::breaker::Breaker;
+use crate::identity::hex;
 use crate::resp::{Decoder, Reply, encode_command};
 use crate::script;
 use crate::store::{Refusal, StoreFailure};
@@ -15,6 +16,9 @@ use crate::store::{Refusal, StoreFailure};
 pub use config::PipeConfig;
 use round_trip::ShortestRoundTrip;
 use welcome::{Welcome, Welcomed};
+
+/// Room for a command as it mostly is.
+const COMMAND_BYTES: usize = 384;
 
 /// What the host must do for the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,7 +205,7 @@ impl<T> Pipe<T> {
         if !self.accepts_calls(now_us, deadline_us) || deadline_us <= now_us {
             return Err(waiter);
         }
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(COMMAND_BYTES);
         write(&waiter, &tag, &mut bytes);
         Ok((Slot { tag, waiter: Waiter::Call(waiter), submitted_us: now_us, deadline_us }, bytes))
     }
@@ -230,8 +234,7 @@ impl<T> Pipe<T> {
     fn next_tag(&mut self) -> String {
         self.tags = self.tags.wrapping_add(1);
         let number = u64::from(self.tag_prefix) << 32 | u64::from(self.tags);
-        let nibble = |place: u32| (number >> place.saturating_mul(4)) as u32 & 0xf;
-        (0..16).rev().filter_map(|place| char::from_digit(nibble(place), 16)).collect()
+        hex(&number.to_be_bytes())
     }
 
     /// The bytes to send now, in one write. Empty when there are none or when they should wait for others.

@@ -18,10 +18,15 @@ impl Script {
     /// text instead of the SHA-1.
     pub fn push_call(&self, is_whole: bool, keys: usize, arguments: usize, out: &mut Vec<u8>) {
         push_array_head(keys.saturating_add(arguments).saturating_add(3), out);
-        push_bulk(if is_whole { b"EVAL" } else { b"EVALSHA" }, out);
         match is_whole {
-            true => self.push_text(out),
-            false => push_bulk(self.sha1.as_bytes(), out),
+            true => {
+                out.extend_from_slice(b"$4\r\nEVAL\r\n");
+                self.push_text(out);
+            }
+            false => {
+                out.extend_from_slice(b"$7\r\nEVALSHA\r\n");
+                push_bulk(self.sha1.as_bytes(), out);
+            }
         }
         push_bulk(itoa::Buffer::new().format(keys).as_bytes(), out);
     }
