@@ -28,29 +28,28 @@ pub fn is_single_valued(name: &str) -> bool {
 /// The fields for what the enforced limits said; those that only measure are not shown to clients.
 pub fn fields(mode: HeaderMode, policy: &Policy, verdicts: &[LimitVerdict]) -> RateLimitFields {
     let limits = verdicts.iter().filter_map(|one| Some((policy.limits.get(one.limit)?, one)));
-    let shown: Vec<Shown<'_>> = limits.filter(|(limit, _)| limit.enforce).collect();
-    of_shown(mode, &shown)
+    of_shown(mode, &mut limits.filter(|(limit, _)| limit.enforce))
 }
 
 /// The fields for what one limit said.
 pub(crate) fn fields_of(mode: HeaderMode, limit: &Limit, verdict: Verdict) -> RateLimitFields {
-    of_shown(mode, &[(limit, &LimitVerdict { limit: limit.id.limit, override_index: None, verdict })])
+    let said = LimitVerdict { limit: limit.id.limit, override_index: None, verdict };
+    of_shown(mode, &mut std::iter::once((limit, &said)))
 }
 
-fn of_shown(mode: HeaderMode, shown: &[Shown<'_>]) -> RateLimitFields {
-    if shown.is_empty() {
-        return RateLimitFields::default();
-    }
+fn of_shown<'a>(mode: HeaderMode, shown: &mut dyn Iterator<Item = Shown<'a>>) -> RateLimitFields {
+    let mut shown = shown.peekable();
     match mode {
+        _ if shown.peek().is_none() => RateLimitFields::default(),
         HeaderMode::Off => RateLimitFields::default(),
-        HeaderMode::Legacy => legacy(shown),
-        HeaderMode::Rt | HeaderMode::Aw | HeaderMode::Both => structured(mode, shown),
+        HeaderMode::Legacy => legacy(&mut shown),
+        HeaderMode::Rt | HeaderMode::Aw | HeaderMode::Both => structured(mode, &mut shown),
     }
 }
 
 type Shown<'a> = (&'a Limit, &'a LimitVerdict);
 
-fn structured(mode: HeaderMode, shown: &[Shown<'_>]) -> RateLimitFields {
+fn structured<'a>(mode: HeaderMode, shown: &mut dyn Iterator<Item = Shown<'a>>) -> RateLimitFields {
     let (mut state, mut quota) = (String::with_capacity(FIELD_BYTES), String::with_capacity(FIELD_BYTES));
     for (limit, one) in shown {
         push_item(&limit.label, &mut state);
@@ -86,11 +85,10 @@ fn push_state(mode: HeaderMode, limit: &Limit, verdict: Verdict, field: &mut Str
 }
 
 /// One limit has to stand for all: the denying one with the longest wait, else the one with the least left.
-fn legacy(shown: &[Shown<'_>]) -> RateLimitFields {
-    let denying = shown.iter().rev().filter(|(_, one)| !one.verdict.admitted);
-    let told = denying
-        .max_by_key(|(_, one)| one.verdict.retry_us)
-        .or_else(|| shown.iter().min_by_key(|(_, one)| one.verdict.remaining));
+fn legacy<'a>(shown: &mut dyn Iterator<Item = Shown<'a>>) -> RateLimitFields {
+    let rank =
+        |verdict: Verdict| (verdict.admitted, if verdict.admitted { verdict.remaining } else { !verdict.retry_us });
+    let told = shown.min_by_key(|(_, one)| rank(one.verdict));
     let Some((limit, LimitVerdict { verdict, override_index, .. })) = told else { return RateLimitFields::default() };
     let algorithm = &limit.grant(*override_index).algorithm;
     let reset_us = if algorithm.is_held() { verdict.retry_us } else { verdict.reset_us.max(verdict.retry_us) };

@@ -120,10 +120,10 @@ pub fn arguments(tag: &[u8], charges: &[Charge<'_>]) -> Vec<Vec<u8>> {
     arguments
 }
 
-/// Reads what scripts say of limits: four integers for each.
-pub(crate) fn verdicts(numbers: &[Reply]) -> Option<Vec<Verdict>> {
+/// Reads what scripts say of limits: four integers for each, `None` for what is no verdict.
+pub(crate) fn verdicts(numbers: &[Reply]) -> Option<impl ExactSizeIterator<Item = Option<Verdict>>> {
     let (rows, []) = numbers.as_chunks::<4>() else { return None };
-    rows.iter().map(verdict).collect()
+    Some(rows.iter().map(verdict))
 }
 
 fn verdict(row: &[Reply; 4]) -> Option<Verdict> {

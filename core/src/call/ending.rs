@@ -165,7 +165,7 @@ impl Call {
         granted: &[Granted],
         keeper: Keeper,
     ) -> Decision {
-        let policies = Arc::clone(&self.policies);
+        let policies = &*self.policies;
         let Some(policy) = policies.applied(self.policy) else {
             let action = Action::Forward { response_headers: Vec::new() };
             return Decision::new(action, Report::uncounted(None, Outcome::Allowed));

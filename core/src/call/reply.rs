@@ -35,6 +35,5 @@ pub(super) fn verdicts(reply: &Reply, counted: &[Counted]) -> Option<Vec<LimitVe
     if verdicts.len() != counted.len() {
         return None;
     }
-    let rows = verdicts.into_iter().zip(counted).map(|(verdict, counted)| counted.verdict(verdict));
-    Some(rows.collect())
+    verdicts.zip(counted).map(|(verdict, counted)| Some(counted.verdict(verdict?))).collect()
 }

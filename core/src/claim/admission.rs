@@ -96,7 +96,7 @@ impl Admission {
             b"sealed" => sealed(rest)?,
             _ => return None,
         };
-        let verdicts = script::verdicts(rows)?;
+        let verdicts: Vec<Verdict> = script::verdicts(rows)?.collect::<Option<_>>()?;
         (admission.limits_decided(asked)? == verdicts.len()).then_some((admission, verdicts))
     }
 
