@@ -93,7 +93,7 @@ mod tests {
         let verdict = Verdict { admitted, remaining: 0, reset_us: 5, retry_us: if admitted { 0 } else { 1_500_000 } };
         LocalDecision {
             decision: algorithm::Decision { allowed: admitted, verdicts: vec![verdict] },
-            overflowed: vec![false],
+            overflowed: 0,
             mismatches: 0,
             contended,
             lost_refunds: 0,

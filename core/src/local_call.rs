@@ -106,7 +106,7 @@ mod tests {
         let admits = Verdict { admitted: true, remaining: 4, reset_us: 7, retry_us: 0 };
         let decision = LocalDecision {
             decision: Decision { allowed: false, verdicts: vec![admits; local.charges().len()] },
-            overflowed: vec![false; 2],
+            overflowed: 0,
             mismatches: 16,
             contended: true,
             lost_refunds: 0,

@@ -36,7 +36,7 @@ impl LocalTable {
             metrics.local_contention(1);
             local = run(table.start(&charges, host::monotonic_us()));
         }
-        metrics.local_overflow(local.overflowed.iter().map(|overflowed| u64::from(*overflowed)).sum());
+        metrics.local_overflow(u64::from(local.overflowed));
         metrics.local_contention(u64::from(local.mismatches));
         local
     }

@@ -10,9 +10,10 @@ const BYTES: usize = 256;
 const VERSION: u8 = 1;
 
 /// A set as the host stores it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Set<'a> {
-    entries: Vec<Entry<'a>>,
+    /// Whole entries, at most [`ENTRIES`].
+    entries: &'a [u8],
 }
 
 /// One limit's state for one identity.
@@ -27,32 +28,39 @@ struct Entry<'a> {
 impl<'a> Set<'a> {
     /// Reads a set; corrupt bytes are an empty one.
     pub fn read(bytes: &'a [u8]) -> Self {
-        match bytes.split_first() {
-            Some((&VERSION, entries)) => read_entries(entries).map_or_else(Self::default, |entries| Self { entries }),
-            _ => Self::default(),
-        }
+        let entries = match bytes.split_first() {
+            Some((&VERSION, entries)) if are_entries(entries) => entries,
+            _ => &[],
+        };
+        Self { entries }
+    }
+
+    fn entries(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
+        let mut rest = self.entries;
+        std::iter::from_fn(move || Entry::take(&mut rest))
     }
 
     /// The state under a tag.
     pub fn find(&self, tag: u64) -> Option<&'a [u8]> {
-        self.entries.iter().find(|entry| entry.tag == tag).map(|entry| entry.state)
+        self.entries().find(|entry| entry.tag == tag).map(|entry| entry.state)
     }
 
     /// Whether a tag that is not in the set can have an entry of its own.
     pub fn has_room(&self, now_us: u64) -> bool {
-        self.entries.iter().filter(|entry| entry.fresh_at_us > now_us).count() < ENTRIES
+        self.entries().filter(|entry| entry.fresh_at_us > now_us).count() < ENTRIES
     }
 
     /// The set's bytes with `state` under `tag`, and without entries that equal fresh ones.
     pub fn with(&self, tag: u64, fresh_at_us: u64, state: &[u8], now_us: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(BYTES);
         bytes.push(VERSION);
-        let others = self.entries.iter().filter(|entry| entry.tag != tag);
-        for entry in others.chain([&Entry { tag, fresh_at_us, state }]) {
+        let mut keep = |entry: Entry<'_>| {
             if entry.fresh_at_us > now_us {
                 entry.write(&mut bytes);
             }
-        }
+        };
+        self.entries().filter(|entry| entry.tag != tag).for_each(&mut keep);
+        keep(Entry { tag, fresh_at_us, state });
         bytes
     }
 }
@@ -76,15 +84,8 @@ impl<'a> Entry<'a> {
     }
 }
 
-fn read_entries(mut bytes: &[u8]) -> Option<Vec<Entry<'_>>> {
-    let mut entries = Vec::with_capacity(ENTRIES);
-    while !bytes.is_empty() {
-        if entries.len() == ENTRIES {
-            return None;
-        }
-        entries.push(Entry::take(&mut bytes)?);
-    }
-    Some(entries)
+fn are_entries(mut bytes: &[u8]) -> bool {
+    (0..ENTRIES).all(|_| bytes.is_empty() || Entry::take(&mut bytes).is_some()) && bytes.is_empty()
 }
 
 #[cfg(test)]
@@ -118,7 +119,7 @@ mod tests {
         let bytes = filled();
         for cut in 1..bytes.len() {
             let shorter = Set::read(&bytes[..cut]);
-            assert!(shorter.entries.len() < 8, "cut at {cut}");
+            assert!(shorter.entries().count() < 8, "cut at {cut}");
         }
         let mut newer = bytes.clone();
         newer[0] = 2;

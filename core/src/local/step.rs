@@ -20,8 +20,8 @@ pub enum LocalStep<'a> {
 pub struct LocalDecision {
     /// As the store would decide.
     pub decision: Decision,
-    /// For each charge, whether its identity found no entry of its own and shared the limit's overflow entry.
-    pub overflowed: Vec<bool>,
+    /// Charges whose identity found no entry of its own and shared the limit's overflow entry.
+    pub overflowed: u32,
     /// Writes that came too late because another worker had written.
     pub mismatches: u32,
     /// Denied, though every limit admits, because other workers were faster each time. Worth an immediate retry.

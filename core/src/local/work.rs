@@ -11,6 +11,8 @@ use crate::algorithm::{Account, Decision, State, Verdict};
 const TRIES: u32 = 16;
 /// Entries the log of a sliding window holds here.
 const LOG_LENGTH: usize = 64;
+/// Room for a state as it mostly is.
+const STATE_BYTES: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct Work<'a> {
@@ -102,7 +104,7 @@ impl<'a> Work<'a> {
                 allowed: !self.denied(),
                 verdicts: self.limits.iter().map(|limit| limit.verdict).collect(),
             },
-            overflowed: self.limits.iter().map(|limit| limit.overflowed).collect(),
+            overflowed: self.limits.iter().map(|limit| u32::from(limit.overflowed)).sum(),
             mismatches: self.mismatches,
             contended: self.contended,
             lost_refunds: self.lost_refunds,
@@ -233,7 +235,7 @@ impl<'a> Progress<'a> {
 impl Place<'_> {
     fn change(self, account: Account<'_>, verdict: Verdict) -> Change {
         let fresh_at_us = account.fresh_at_us();
-        let mut state = Vec::new();
+        let mut state = Vec::with_capacity(STATE_BYTES);
         compact::write_state(&mut state, &account.into_state());
         let bytes = self.set.with(self.slot.tag, fresh_at_us, &state, self.now_us);
         Change { slot: self.slot, version: self.version, bytes, verdict }

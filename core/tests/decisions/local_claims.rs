@@ -41,7 +41,7 @@ fn judged(admitted: bool) -> LocalDecision {
     let verdict = Verdict { admitted, remaining: 0, reset_us: 1, retry_us };
     LocalDecision {
         decision: algorithm::Decision { allowed: admitted, verdicts: vec![verdict] },
-        overflowed: vec![false],
+        overflowed: 0,
         mismatches: 0,
         contended: false,
         lost_refunds: 0,

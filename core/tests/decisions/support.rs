@@ -116,8 +116,7 @@ pub fn local_decision(verdicts: &[(bool, u64, u64, u64)]) -> LocalDecision {
 }
 
 pub fn uncontended(decision: algorithm::Decision) -> LocalDecision {
-    let overflowed = vec![false; decision.verdicts.len()];
-    LocalDecision { decision, overflowed, mismatches: 0, contended: false, lost_refunds: 0 }
+    LocalDecision { decision, overflowed: 0, mismatches: 0, contended: false, lost_refunds: 0 }
 }
 
 /// The words of the one command that a call writes.
