@@ -83,8 +83,8 @@ pub fn target(text: &str, rules: PathRules) -> Target<'_> {
 
 /// The path of an absolute-form target, or the target itself.
 fn raw_path(target: &str) -> &str {
-    let lower = target.get(..8).unwrap_or(target).to_ascii_lowercase();
-    if !lower.starts_with("http://") && !lower.starts_with("https://") {
+    let starts_with = |scheme: &str| target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+    if !starts_with("http://") && !starts_with("https://") {
         return target;
     }
     let after_scheme = target.split_once("://").map_or("", |(_, rest)| rest);
@@ -145,21 +145,19 @@ fn is_path_byte(byte: u8) -> bool {
 }
 
 fn resolve_segments(path: &str, trailing_slash: TrailingSlash) -> String {
-    let mut kept: Vec<&str> = Vec::new();
+    let mut resolved = String::with_capacity(path.len().saturating_add(1));
     for segment in path.split('/') {
         match segment {
             "" | "." => {}
-            ".." => {
-                kept.pop();
-            }
-            _ => kept.push(segment),
+            ".." => resolved.truncate(resolved.rfind('/').unwrap_or(0)),
+            _ => resolved.extend(["/", segment]),
         }
     }
     let is_directory = matches!(path.rsplit('/').next(), Some("" | "." | ".."));
-    match trailing_slash == TrailingSlash::Distinct && is_directory && !kept.is_empty() {
-        true => format!("/{}/", kept.join("/")),
-        false => format!("/{}", kept.join("/")),
+    if resolved.is_empty() || (trailing_slash == TrailingSlash::Distinct && is_directory) {
+        resolved.push('/');
     }
+    resolved
 }
 
 /// The segments of a normalised path: none of `/`; the last of `/a/` is empty.
