@@ -87,12 +87,11 @@ impl Call {
     fn limits_failed(self) -> Step {
         let policies = Arc::clone(&self.policies);
         let Some(policy) = policies.applied(self.policy) else { return self.decided(&[], DecidedBy::Policy) };
-        let limits = self.charges_of(policy).map(|(_, limit)| limit);
-        let enforced: Vec<&str> = limits.filter(|limit| limit.enforce).map(|limit| limit.label.as_str()).collect();
+        let enforced = || self.charges_of(policy).map(|(_, limit)| limit).filter(|limit| limit.enforce);
         let outcome = match policy.limits_on_store_failure {
             FailureMode::Local if !self.counted.is_empty() => return Step::Local(LocalCall::new(self)),
             // Limits that only measure never turn a request away.
-            FailureMode::Deny if !enforced.is_empty() => Outcome::Unavailable,
+            FailureMode::Deny if enforced().next().is_some() => Outcome::Unavailable,
             FailureMode::Local | FailureMode::Allow | FailureMode::Deny => Outcome::Allowed,
         };
         let is_local = self.asked.as_deref().is_some_and(|asked| asked.local.is_some());
@@ -100,7 +99,10 @@ impl Call {
         let decided_by = if is_local { DecidedBy::Local } else { DecidedBy::FailureMode };
         let report = self.report(None, outcome, decided_by, Vec::new());
         let action = match outcome {
-            Outcome::Unavailable => answer::unavailable(&policies.custom(report.policy).unavailable, &enforced),
+            Outcome::Unavailable => {
+                let labels: Vec<&str> = enforced().map(|limit| limit.label.as_str()).collect();
+                answer::unavailable(&policies.custom(report.policy).unavailable, &labels)
+            }
             _ => Action::Forward { response_headers: Vec::new() },
         };
         self.ended(action, report)
