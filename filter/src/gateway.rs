@@ -77,7 +77,7 @@ pub enum Progress {
     /// It waits for its body.
     NeedBody(NeedBody),
     /// It is decided, by a command that was sent then, in microseconds.
-    Decided(Box<Decision>, u64),
+    Decided(Decision, u64),
 }
 
 impl Gateway {
@@ -161,7 +161,7 @@ impl Gateway {
                 Step::Decide(decision) => {
                     let releases = decision.claimed.iter().flat_map(|claimed| &claimed.releases);
                     self.tell_all(releases, now_us);
-                    return Progress::Decided(Box::new(decision), now_us);
+                    return Progress::Decided(decision, now_us);
                 }
                 Step::Local(local) => self.decide_locally(local, now_us),
                 Step::LocalClaims(claims) => self.local_claims.decide(claims, &self.metrics),
@@ -354,7 +354,7 @@ impl Gateway {
         let has_lapsed = now_us.saturating_sub(sent_us) >= call.lapses_after_us();
         let result = if has_lapsed { Err(StoreFailure::Unknown) } else { result };
         if let Progress::Decided(decision, _) = self.advance(call.resume(result), now_us, deadline_us, &waiter) {
-            RequestState::decide_later(&waiter, *decision, self, sent_us);
+            RequestState::decide_later(&waiter, decision, self, sent_us);
         }
         true
     }

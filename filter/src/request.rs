@@ -95,7 +95,7 @@ impl RequestState {
         gateway.hold_bytes(held, 0);
         gateway.misses_body();
         if let Progress::Decided(decision, sent_us) = gateway.with_body(need, Collected::Failed, waiter) {
-            RequestState::decide_later(waiter, *decision, gateway, sent_us);
+            RequestState::decide_later(waiter, decision, gateway, sent_us);
         }
     }
 }
@@ -232,7 +232,7 @@ impl Request {
                 self.gateway.await_body(self.waiter.clone());
                 Action::Pause
             }
-            Progress::Decided(decision, sent_us) => decide(&self.waiter, *decision, &self.gateway, sent_us),
+            Progress::Decided(decision, sent_us) => decide(&self.waiter, decision, &self.gateway, sent_us),
         }
     }
 
@@ -419,7 +419,7 @@ fn look_up(attribute: &Attribute, gateway: &Gateway) -> Option<Vec<u8>> {
     match attribute {
         Attribute::ClientAddress => host::property("source\0address").ok().flatten(),
         // The property joins several lines by a comma; the header call would give the first line alone.
-        Attribute::Header(name) => host::property(&format!("request\0headers\0{name}")).ok().flatten(),
+        Attribute::Header(name) => host::property(&["request\0headers\0", name].concat()).ok().flatten(),
         Attribute::Metadata(path) => {
             let value = host::property(&metadata_path(path, gateway.config())).ok().flatten();
             value.filter(|bytes| !is_list_or_object(bytes))

@@ -247,7 +247,7 @@ impl Gateway {
             }
             let deadline_us = now_us.saturating_add(self.config.deadline_us);
             if let Progress::Decided(decision, sent_us) = self.advance(wait.resume(), now_us, deadline_us, &waiter) {
-                RequestState::decide_later(&waiter, *decision, self, sent_us);
+                RequestState::decide_later(&waiter, decision, self, sent_us);
             }
         }
         let late = self.timers.borrow_mut().bodies_late(now_us);
