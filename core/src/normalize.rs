@@ -53,7 +53,7 @@ pub enum PathCase {
 
 /// The path of a target by the default rules; see [`target`].
 pub fn path(text: &str) -> String {
-    target(text, PathRules::default()).path
+    target(text, PathRules::default()).path.into_owned()
 }
 
 /// A request target in its parts.
@@ -61,7 +61,7 @@ pub fn path(text: &str) -> String {
 pub struct Target<'a> {
     /// The path in its one spelling: unreserved percent codes decoded, the others in upper case, and what no path may hold
     /// as it is encoded; backslashes taken for slashes, and duplicate slashes merged; dot segments resolved, encoded ones too. Always starts with a slash.
-    pub path: String,
+    pub path: Cow<'static, str>,
     /// The query as it came, without the question mark; empty when there is none.
     pub query: &'a str,
     /// Whether the path held a percent sign without two hex digits. It is taken as a literal percent sign, which servers
@@ -76,7 +76,7 @@ pub fn target(text: &str, rules: PathRules) -> Target<'_> {
     let (encoded, is_malformed) = one_encoding(raw_path(raw));
     let mut path = resolve_segments(&encoded, rules.trailing_slash);
     if rules.case == PathCase::Insensitive {
-        path.make_ascii_lowercase();
+        path.to_mut().make_ascii_lowercase();
     }
     Target { path, query, is_malformed }
 }
@@ -144,8 +144,8 @@ fn is_path_byte(byte: u8) -> bool {
     is_unreserved(byte) || b"!$&'()*+,;=:@/".contains(&byte)
 }
 
-fn resolve_segments(path: &str, trailing_slash: TrailingSlash) -> String {
-    let mut resolved = String::with_capacity(path.len().saturating_add(1));
+fn resolve_segments(path: &str, trailing_slash: TrailingSlash) -> Cow<'static, str> {
+    let mut resolved = String::with_capacity(path.len());
     for segment in path.split('/') {
         match segment {
             "" | "." => {}
@@ -153,11 +153,14 @@ fn resolve_segments(path: &str, trailing_slash: TrailingSlash) -> String {
             _ => resolved.extend(["/", segment]),
         }
     }
+    if resolved.is_empty() {
+        return Cow::Borrowed("/");
+    }
     let is_directory = matches!(path.rsplit('/').next(), Some("" | "." | ".."));
-    if resolved.is_empty() || (trailing_slash == TrailingSlash::Distinct && is_directory) {
+    if trailing_slash == TrailingSlash::Distinct && is_directory {
         resolved.push('/');
     }
-    resolved
+    Cow::Owned(resolved)
 }
 
 /// The segments of a normalised path: none of `/`; the last of `/a/` is empty.

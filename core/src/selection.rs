@@ -1,5 +1,7 @@
 //! Which route and policy a request gets.
 
+use std::borrow::Cow;
+
 use crate::identity::Attribute;
 use crate::normalize;
 use crate::policy::PolicySet;
@@ -26,7 +28,7 @@ pub struct Selection {
     is_malformed: bool,
     method: String,
     host: String,
-    path: String,
+    path: Cow<'static, str>,
     query: String,
 }
 
