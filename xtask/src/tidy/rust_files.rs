@@ -8,7 +8,8 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// The one file that calls Envoy.
 const HOST_FILE: &str = "filter/src/host.rs";
 /// Spellings that reach the host without the SDK's callbacks.
-const HOST_CALLS: [&str; 5] = ["hostcalls", "wasi_snapshot_preview1", "extern \"C\"", "random_get", "clock_time_get"];
+const HOST_CALLS: [&str; 6] =
+    ["hostcalls", "wasi_snapshot_preview1", "extern \"C\"", "random_get", "clock_time_get", "environ_get"];
 
 /// Checks every Rust file.
 pub fn check(sources: &[Source]) -> Vec<Finding> {
