@@ -62,6 +62,8 @@ pub struct PipeCounts {
     pub desyncs: u64,
     /// Replies that came after their request had been answered.
     pub late: u64,
+    /// Greetings that the store refused.
+    pub refused: u64,
 }
 
 /// The pipe. `T` is what the host parks per command.
@@ -294,7 +296,10 @@ impl<T> Pipe<T> {
                 self.welcome = None;
                 Vec::new()
             }
-            Welcomed::Refused(failure) => self.break_connection(&failure, now_us),
+            Welcomed::Refused(failure) => {
+                self.counts.refused = self.counts.refused.saturating_add(1);
+                self.break_connection(&failure, now_us)
+            }
             Welcomed::Desync => self.desync(now_us),
         }
     }

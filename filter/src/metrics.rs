@@ -78,7 +78,7 @@ pub struct Metrics {
     breakers_open: Option<u32>,
     breaker_is_open: Cell<bool>,
     counts: Cell<PipeCounts>,
-    pipe: [Metric; 4],
+    pipe: [Metric; 5],
     local_overflows: Metric,
     local_contentions: Metric,
     claims_without_room: Metric,
@@ -90,7 +90,7 @@ pub struct Metrics {
     lease_left_us: Option<u32>,
     last_log_us: Cell<u64>,
     last_policy_log_us: Cell<u64>,
-    last_access_log_us: Cell<u64>,
+    last_refusal_log_us: Cell<u64>,
 }
 
 struct PolicyMetrics {
@@ -137,7 +137,7 @@ impl Metrics {
             breakers_open: host::define_metric(MetricType::Gauge, "lockkeeper_breakers_open").ok(),
             breaker_is_open: Cell::new(false),
             counts: Cell::new(PipeCounts::default()),
-            pipe: ["opened", "closed", "desync", "late_reply"]
+            pipe: ["opened", "closed", "desync", "late_reply", "refused"]
                 .map(|event| counters.define(&format!("lockkeeper_pipe_events.event.{event}"))),
             local_overflows: counters.define("lockkeeper_local_events.event.overflow"),
             local_contentions: counters.define("lockkeeper_local_events.event.contention"),
@@ -149,7 +149,7 @@ impl Metrics {
             lease_left_us: host::define_metric(MetricType::Histogram, "lockkeeper_lease_left_us").ok(),
             last_log_us: Cell::new(0),
             last_policy_log_us: Cell::new(0),
-            last_access_log_us: Cell::new(0),
+            last_refusal_log_us: Cell::new(0),
             counters,
         }
     }
@@ -203,7 +203,7 @@ impl Metrics {
             metric.add(1);
         }
         if *failure == StoreFailure::Refused(Refusal::Access) {
-            self.log_refused_access();
+            self.log_refused("the store refuses what this gateway asks, for its credentials or their rights");
         }
     }
 
@@ -215,7 +215,11 @@ impl Metrics {
             counts.closed.saturating_sub(before.closed),
             counts.desyncs.saturating_sub(before.desyncs),
             counts.late.saturating_sub(before.late),
+            counts.refused.saturating_sub(before.refused),
         ];
+        if counts.refused != before.refused {
+            self.log_refused("the store refuses the credentials or the database of this gateway");
+        }
         self.pipe.iter().zip(news).for_each(|(metric, new)| metric.add(new));
         if self.breaker_is_open.replace(!breaker_is_closed) == breaker_is_closed {
             self.move_breakers_open(if breaker_is_closed { -1 } else { 1 });
@@ -230,9 +234,9 @@ impl Metrics {
     }
 
     /// Only whoever runs the gateway can put it right.
-    fn log_refused_access(&self) {
-        if Metrics::may_log(&self.last_access_log_us, host::monotonic_us()) {
-            log::error!("lockkeeper: the store refuses this gateway's credentials, or what they may do");
+    fn log_refused(&self, what: &str) {
+        if Metrics::may_log(&self.last_refusal_log_us, host::monotonic_us()) {
+            log::error!("lockkeeper: {what}");
         }
     }
 

@@ -38,11 +38,13 @@ pub struct PolicyErrors(pub Vec<PolicyError>);
 
 impl PolicyErrors {
     /// Notes one more fault.
+    #[inline(never)]
     pub fn push(&mut self, path: &str, found: impl Into<String>, expected: impl Into<String>) {
         self.push_at(Spot::Value, path, found, expected);
     }
 
     /// Notes one more fault that is not of a value.
+    #[inline(never)]
     pub fn push_at(&mut self, spot: Spot, path: &str, found: impl Into<String>, expected: impl Into<String>) {
         self.0.push(PolicyError { path: path.to_owned(), found: found.into(), expected: expected.into(), spot });
     }

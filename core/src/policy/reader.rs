@@ -1,4 +1,6 @@
 //! Reads a JSON tree field by field and notes every fault with its path, so that one run reports all of them.
+//!
+//! Every field calls what is here, once at load: inlined it would take a fiftieth of a module.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -25,11 +27,13 @@ impl<'a> Place<'a> {
     }
 
     /// Notes that this value is not what was expected.
+    #[inline(never)]
     pub fn reject(&self, errors: &mut PolicyErrors, expected: impl Into<String>) {
         errors.push(&self.path, self.node.describe(), expected);
     }
 
     /// The same with a guess of what was meant, when there is one.
+    #[inline(never)]
     pub fn reject_for(
         &self,
         errors: &mut PolicyErrors,
@@ -41,6 +45,7 @@ impl<'a> Place<'a> {
     }
 
     /// The members of an object, or a noted fault.
+    #[inline(never)]
     pub fn object(&self, errors: &mut PolicyErrors, expected: &str) -> Option<Members<'a>> {
         let Node::Object(members) = self.node else {
             self.reject(errors, expected);
@@ -51,6 +56,7 @@ impl<'a> Place<'a> {
     }
 
     /// The items of a list, or a noted fault.
+    #[inline(never)]
     pub fn list(&self, errors: &mut PolicyErrors, expected: &str) -> Option<Vec<Place<'a>>> {
         let Node::List(items) = self.node else {
             self.reject_for(errors, expected, || suggest::list(self.node));
@@ -61,6 +67,7 @@ impl<'a> Place<'a> {
     }
 
     /// A string, or a noted fault.
+    #[inline(never)]
     pub fn text(&self, errors: &mut PolicyErrors, expected: &str) -> Option<&'a str> {
         let Node::Text(text) = self.node else {
             self.reject(errors, expected);
@@ -70,6 +77,7 @@ impl<'a> Place<'a> {
     }
 
     /// `true` or `false`, or a noted fault.
+    #[inline(never)]
     pub fn boolean(&self, errors: &mut PolicyErrors) -> Option<bool> {
         let Node::Bool(value) = self.node else {
             self.reject_for(errors, "true or false", || suggest::boolean(self.node));
@@ -79,6 +87,7 @@ impl<'a> Place<'a> {
     }
 
     /// A whole number in `range`, or a noted fault. `remark` follows the range in the message.
+    #[inline(never)]
     pub fn whole(&self, errors: &mut PolicyErrors, range: RangeInclusive<u64>, remark: &str) -> Option<u64> {
         let (min, max) = (*range.start(), *range.end());
         match self.node {
@@ -94,6 +103,7 @@ impl<'a> Place<'a> {
     }
 
     /// One of the given words, or a noted fault that lists them.
+    #[inline(never)]
     pub fn choice<T: Copy>(&self, errors: &mut PolicyErrors, choices: &[(&str, T)]) -> Option<T> {
         let chosen = match self.node {
             Node::Text(text) => choices.iter().find(|(word, _)| word == text),
@@ -117,6 +127,7 @@ pub struct Members<'a> {
 
 impl<'a> Members<'a> {
     /// The member of that name, if present.
+    #[inline(never)]
     pub fn optional(&self, name: &str) -> Option<Place<'a>> {
         let (_, node, asked) = self.members.iter().find(|(member, ..)| *member == name)?;
         asked.set(true);
@@ -124,6 +135,7 @@ impl<'a> Members<'a> {
     }
 
     /// The member of that name, or a noted fault.
+    #[inline(never)]
     pub fn required(&self, name: &str, errors: &mut PolicyErrors, expected: &str) -> Option<Place<'a>> {
         let place = self.optional(name);
         if place.is_none() {
@@ -155,6 +167,7 @@ impl<'a> Members<'a> {
     }
 
     /// Notes unknown and repeated members. `known` is what the message offers instead.
+    #[inline(never)]
     pub fn finish(&self, errors: &mut PolicyErrors, known: &[&str]) {
         let mut earlier = HashSet::new();
         for (name, _, asked) in &self.members {
@@ -197,11 +210,13 @@ fn with_guess(expected: String, errors: &PolicyErrors, meant: impl FnOnce() -> O
 }
 
 /// The path of the member `name` of the object at `path`: `$.policies.login`, `$.policies["a b"]`.
+#[inline(never)]
 pub fn member_path(path: &str, name: &str) -> String {
     if is_name(name) { format!("{path}.{name}") } else { format!("{path}[{}]", describe_text(name)) }
 }
 
 /// The path of an item of the list at `path`: `$.routes[0]`.
+#[inline(never)]
 pub fn item_path(path: &str, index: usize) -> String {
     format!("{path}[{index}]")
 }

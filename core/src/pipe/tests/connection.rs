@@ -56,7 +56,7 @@ fn a_close_leaves_sent_calls_unknown_and_queued_ones_not_sent() {
     client.receive(reply(&first, 1));
     assert_eq!(client.close(), [(2, Came::Unknown), (3, Came::NotSent)]);
     assert_eq!(client.pipe.unanswered(), 0);
-    assert_eq!(client.pipe.counts(), PipeCounts { opened: 1, closed: 1, desyncs: 0, late: 0 });
+    assert_eq!(client.pipe.counts(), PipeCounts { opened: 1, closed: 1, desyncs: 0, late: 0, refused: 0 });
 }
 
 #[test]

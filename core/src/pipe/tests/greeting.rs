@@ -59,7 +59,7 @@ fn calls_behind_a_refused_greeting_fail_as_it_did_and_the_connection_is_left() {
         assert_eq!(settled, [(1, Came::Refused(Refusal::Access))]);
         assert_eq!(client.pipe.maintain(client.now_us), Connect::Close);
         assert_eq!(client.close(), []);
-        assert_eq!(client.pipe.counts().desyncs, 0);
+        assert_eq!(client.pipe.counts(), PipeCounts { opened: 1, closed: 1, desyncs: 0, late: 0, refused: 1 });
     }
 }
 

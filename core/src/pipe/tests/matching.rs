@@ -125,7 +125,7 @@ fn bytes_after_the_close_change_nothing() {
     let tag = client.call(1);
     assert_eq!(client.close(), [(1, Came::Unknown)]);
     assert_eq!(client.receive(reply(&tag, 1)), []);
-    assert_eq!(client.pipe.counts(), PipeCounts { opened: 1, closed: 1, desyncs: 0, late: 0 });
+    assert_eq!(client.pipe.counts(), PipeCounts { opened: 1, closed: 1, desyncs: 0, late: 0, refused: 0 });
     assert_eq!(client.pipe.maintain(client.now_us), Connect::No, "the pause still holds");
 }
 
