@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::finding::{Finding, Severity};
 use crate::places::{Lines, Places, Position};
-use crate::style;
+use crate::{secrets, style};
 
 /// A text and what its faults call it.
 #[derive(Debug, Default, Serialize)]
@@ -81,7 +81,8 @@ impl Document {
 
     /// The findings as people read them, each with the line it is about.
     pub fn described(&self, findings: &[Finding]) -> String {
-        let lines = Lines::of(&self.text);
+        let shown = secrets::masked(&self.text);
+        let lines = Lines::of(&shown);
         findings.iter().map(|finding| finding.described(&self.name, &lines)).collect()
     }
 

@@ -10,6 +10,7 @@ mod inspect;
 pub mod places;
 pub mod request;
 mod schema;
+mod secrets;
 mod store;
 mod style;
 mod unlock;

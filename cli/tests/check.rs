@@ -102,6 +102,28 @@ fn a_plugin_configuration_is_checked_as_one() {
 }
 
 #[test]
+fn no_line_shows_a_password() {
+    let host = |credentials: &str| {
+        format!(r#"{{"host": {{"deadline": "1h", "credentials": {credentials}}}, "policy": {GOOD}}}"#)
+    };
+    let cut = r#"{"host": {"credentials": {"password": "TOP-SECRET" "#;
+    let rows = [
+        host(r#"{"password": "TOP-SECRET", "passwd": "TOP-SECRET"}"#),
+        host(r#"{"password": "TOP-SECRET", "password": "TOP-SECRET"}"#),
+        host(r#""redis://me:TOP-SECRET@store""#),
+        cut.to_owned(),
+    ];
+    for text in rows {
+        let directory = Directory::with(&[("plugin.json", &text)]);
+        for options in [&["check", "plugin.json"][..], &["check", "--json", "plugin.json"]] {
+            let checked = lockkeeper(&directory, options);
+            assert_eq!(checked.code, 1, "{text}");
+            assert!(!checked.stdout.contains("TOP-SECRET"), "{}", checked.stdout);
+        }
+    }
+}
+
+#[test]
 fn what_is_no_json_is_shown_where_it_breaks() {
     let rows = [("{\n  \"a\": é1}", "x.json:2:8: "), ("", "x.json:1:1: "), ("{\"a\": 1", "x.json:1:7: ")];
     for (text, place) in rows {

@@ -39,7 +39,13 @@ impl Credentials {
     pub const VARIABLE_PATH: &str = "$.host.credentials.password_variable";
 
     pub(crate) fn read(place: &Place<'_>, errors: &mut PolicyErrors) -> Option<Credentials> {
-        let object = place.object(errors, "an object with user and password, or password_variable")?;
+        let expected = "an object with user and password, or password_variable";
+        if !matches!(place.node, Node::Object(_)) {
+            // The password may be part of what stands there instead.
+            errors.push(&place.path, "what is no object", expected);
+            return None;
+        }
+        let object = place.object(errors, expected)?;
         let user =
             object.or("user", None, errors, |place, errors| named(place, "the name of a user", errors).map(Some));
         let text = object.optional("password").map(|place| secret(&place, errors).map(Password::Text));

@@ -72,6 +72,8 @@ pub struct Pipe<T> {
     config: PipeConfig,
     connection: Connection,
     wanted: bool,
+    /// Whether the store has said anything on this connection that it is asked for.
+    answered: bool,
     /// When the host was last told to open a connection.
     asked_us: u64,
     /// Until the store has accepted the greeting of this connection, nothing else is sent.
@@ -122,6 +124,7 @@ impl<T> Pipe<T> {
             config,
             connection: Connection::Closed { retry_at_us: 0, pause_us },
             wanted: false,
+            answered: false,
             asked_us: 0,
             welcome: None,
             queued: VecDeque::new(),
@@ -293,6 +296,7 @@ impl<T> Pipe<T> {
         match welcomed {
             Welcomed::Not => Vec::new(),
             Welcomed::Wholly => {
+                self.answered = true;
                 self.welcome = None;
                 Vec::new()
             }
@@ -327,6 +331,7 @@ impl<T> Pipe<T> {
 
     fn settle_head(&mut self, reply: Reply, now_us: u64) -> Option<Settled<T>> {
         let slot = self.in_flight.pop_front()?;
+        self.answered = true;
         let elapsed_us = now_us.saturating_sub(slot.submitted_us);
         self.round_trip.measured(elapsed_us, now_us);
         // A connection that has answered starts over with the short pause when it closes.
@@ -441,8 +446,12 @@ impl<T> Pipe<T> {
         self.welcome = Welcome::of(&self.config.greeting, self.asked_us.saturating_add(stuck_after_us));
     }
 
-    /// The connection is gone, or could not be opened: everything in flight has an unknown outcome.
+    /// The connection is gone, or could not be opened: everything in flight has an unknown outcome. One on which nothing
+    /// was answered counts as a failure, though nobody may have waited: so an outage is noticed without traffic, too.
     pub fn closed(&mut self, now_us: u64) -> Vec<Settled<T>> {
+        if !std::mem::take(&mut self.answered) {
+            self.breaker.failure(now_us);
+        }
         let pause_us = self.pause_us();
         self.counts.closed = self.counts.closed.saturating_add(1);
         self.connection =

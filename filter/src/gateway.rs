@@ -228,7 +228,9 @@ impl Gateway {
         if self.stream.get() != Some(token) {
             return;
         }
-        log::info!("lockkeeper: the pipe to the store closed with gRPC status {status}");
+        if self.is_news() {
+            log::info!("lockkeeper: the pipe to the store closed with gRPC status {status}");
+        }
         self.stream.set(None);
         let now_us = host::monotonic_us();
         let settled = self.pipe.borrow_mut().closed(now_us);
@@ -278,15 +280,23 @@ impl Gateway {
     fn open_stream(&self) -> Option<u32> {
         let cluster = &self.config.store_cluster;
         if Bridge::is_in_this_vm() {
-            log::error!(
-                "lockkeeper: no pipe: resp_bridge runs in the VM of the filter; give resp_bridge another vm_id"
-            );
+            if self.is_news() {
+                log::error!(
+                    "lockkeeper: no pipe: resp_bridge runs in the VM of the filter; give resp_bridge another vm_id"
+                );
+            }
             return None;
         }
         let opened = host::open_stream(cluster);
-        opened
-            .map_err(|error| log::warn!("lockkeeper: cannot open a pipe to cluster {cluster} (status {})", error.0))
-            .ok()
+        if let (Err(error), true) = (&opened, self.is_news()) {
+            log::warn!("lockkeeper: cannot open a pipe to cluster {cluster} (status {})", error.0);
+        }
+        opened.ok()
+    }
+
+    /// Whether what befalls the pipe is worth a line. Once the breaker is open, which is one, attempts go on twice a second.
+    fn is_news(&self) -> bool {
+        self.pipe.borrow().breaker_is_closed()
     }
 
     fn close(&self, now_us: u64) {

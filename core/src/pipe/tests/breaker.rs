@@ -147,3 +147,36 @@ fn a_probe_answered_for_another_breaks_the_connection() {
     assert!(!client.pipe.breaker_is_closed());
     assert_eq!(client.pipe.maintain(client.now_us), Connect::Close);
 }
+
+/// Each attempt that ends in nothing counts, whether somebody waits or not.
+#[test]
+fn a_store_that_cannot_be_reached_opens_the_breaker_without_traffic() {
+    let mut client = Client::open();
+    let tag = client.call(1);
+    client.receive(reply(&tag, 1));
+    client.close();
+    let mut attempts = 0;
+    while client.pipe.breaker_is_closed() {
+        client.wait_us(1_000);
+        if client.pipe.maintain(client.now_us) == Connect::Open {
+            client.pipe.opened();
+            client.close();
+            attempts += 1;
+        }
+    }
+    assert_eq!(attempts, 5, "the close of a connection that had answered is none");
+}
+
+#[test]
+fn connections_that_answer_and_close_are_no_failures() {
+    let mut client = Client::open();
+    for number in 0..20 {
+        let tag = client.call(number);
+        client.receive(reply(&tag, 1));
+        client.close();
+        client.wait_us(500_000);
+        assert!(client.pipe.breaker_is_closed());
+        assert_eq!(client.pipe.maintain(client.now_us), Connect::Open);
+        client.pipe.opened();
+    }
+}

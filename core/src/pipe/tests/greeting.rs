@@ -80,16 +80,14 @@ fn each_connection_is_greeted_and_a_refused_one_is_no_success() {
 #[test]
 fn credentials_that_are_put_right_close_the_breaker_again() {
     let mut client = greeting();
-    for number in 1..=5 {
-        client.submit(number);
+    for _ in 0..5 {
         client.sent(Moment::Flush);
-        let settled = client.receive(error("WRONGPASS invalid username-password pair"));
-        assert_eq!(settled, [(number, Came::Refused(Refusal::Access))]);
+        assert_eq!(client.receive(error("WRONGPASS invalid username-password pair")), []);
         client.close();
         client.wait_us(500_000);
         open(&mut client);
     }
-    assert!(!client.pipe.breaker_is_closed());
+    assert!(!client.pipe.breaker_is_closed(), "though nobody waited");
     client.sent(Moment::Flush);
     client.receive("+OK\r\n+OK\r\n");
     client.wait_us(500_000);
