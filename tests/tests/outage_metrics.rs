@@ -74,3 +74,30 @@ fn obs_01_an_outage_is_counted_apart_and_named_by_no_client() {
     assert!(lines < 30, "{log}");
     assert!(!log.contains(CLIENT), "the log holds what a client sent");
 }
+
+/// Whoever is on call hears of it before the traffic does.
+#[test]
+fn an_outage_is_noticed_without_traffic_and_is_a_few_lines() {
+    let mut redis = Redis::start().expect("Redis starts");
+    let config = EnvoyConfig::shipped().redis(redis.address()).direct_response().without_access_log();
+    let envoy = Envoy::start(&config.policy(policy())).expect("Envoy starts");
+    let ask = || envoy.client().send(&Request::get("/deny/x").header("x-user", "one")).expect("an answer").status;
+    assert_eq!(ask(), 200);
+    let is_open = |wanted: u64| {
+        let is = || (envoy.admin().stat("wasmcustom.lockkeeper_breakers_open") == wanted).then_some(());
+        poll::until("the breaker's gauge", Duration::from_secs(5), is).unwrap_or_else(|error| panic!("{error:#}"));
+    };
+    redis.kill();
+    is_open(1);
+    // Attempts go on.
+    std::thread::sleep(Duration::from_secs(3));
+    redis.restart().expect("Redis starts again");
+    is_open(0);
+    assert_eq!(ask(), 200);
+    let log = envoy.process().log();
+    for line in ["the store does not answer", "the store answers again"] {
+        assert_eq!(log.matches(line).count(), 1, "{log}");
+    }
+    let lines = log.lines().filter(|line| line.contains("lockkeeper: ")).count();
+    assert!(lines < 12, "{log}");
+}
