@@ -20,11 +20,11 @@ const NAME: &str = "\"credentials\"";
 
 /// Where the value behind a member's name ends: at the brace that closes it, or at the next member.
 fn value_end(text: &str) -> usize {
-    let (mut depth, mut scan) = (0_usize, Scan::default());
+    let (mut depth, mut string_ends) = (0_usize, 0);
     for (place, char) in text.char_indices() {
-        let in_string = scan.next(char);
         match char {
-            _ if in_string => {}
+            _ if place < string_ends => {}
+            '"' => string_ends = place.saturating_add(string_bytes(text.get(place..).unwrap_or_default())),
             '{' | '[' => depth = depth.saturating_add(1),
             '}' | ']' if depth <= 1 => return place,
             '}' | ']' => depth = depth.saturating_sub(1),
@@ -35,38 +35,39 @@ fn value_end(text: &str) -> usize {
     text.len()
 }
 
-/// Members' names stay: a string that a colon follows.
-fn push_masked(text: &str, shown: &mut String) {
-    let (mut scan, mut is_value) = (Scan::default(), false);
-    for char in text.chars() {
-        let in_string = scan.next(char);
+/// The length of the string that a text begins with, its quotation marks included.
+fn string_bytes(text: &str) -> usize {
+    let mut is_escaped = false;
+    for (place, char) in text.char_indices().skip(1) {
         match char {
-            ':' if !in_string => is_value = true,
-            ',' | '{' if !in_string => is_value = false,
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
+            '"' => return place.saturating_add(1),
             _ => {}
         }
-        shown.push(if in_string && is_value && !char.is_control() { '*' } else { char });
     }
+    text.len()
 }
 
-/// Follows a text into its strings and out of them.
-#[derive(Default)]
-struct Scan {
-    in_string: bool,
-    is_escaped: bool,
-}
-
-impl Scan {
-    /// Whether the character is in a string, between its quotation marks.
-    fn next(&mut self, char: char) -> bool {
-        let was_escaped = self.is_escaped;
-        self.is_escaped = self.in_string && char == '\\' && !was_escaped;
-        if char == '"' && !was_escaped {
-            self.in_string = !self.in_string;
-            return false;
+/// Members' names stay: strings that a colon follows.
+fn push_masked(text: &str, shown: &mut String) {
+    let mut rest = text;
+    while let Some(start) = rest.find('"') {
+        let (before, string) = rest.split_at_checked(start).unwrap_or((rest, ""));
+        let (string, behind) = string.split_at_checked(string_bytes(string)).unwrap_or((string, ""));
+        let is_name = behind.trim_start().starts_with(':');
+        shown.push_str(before);
+        // Quotation marks inside are hidden with the rest; those around it keep their places.
+        let inside = 1..string.chars().count().saturating_sub(usize::from(string.ends_with('"')));
+        let hide =
+            |(index, char): (usize, char)| if inside.contains(&index) && !char.is_control() { '*' } else { char };
+        match is_name {
+            true => shown.push_str(string),
+            false => shown.extend(string.chars().enumerate().map(hide)),
         }
-        self.in_string
+        rest = behind;
     }
+    shown.push_str(rest);
 }
 
 #[cfg(test)]
@@ -85,6 +86,7 @@ mod tests {
                 r#"{"credentials": {"password": "pw", "password": "ö"}}"#,
                 r#"{"credentials": {"password": "**", "password": "*"}}"#,
             ),
+            (r#"{"credentials": ["me", "pw"], "a": "b"}"#, r#"{"credentials": ["**", "**"], "a": "b"}"#),
             (r#"{"credentials": {"password": "cut"#, r#"{"credentials": {"password": "***"#),
             (r#"{"header": "credentials", "a": "b"}"#, r#"{"header": "credentials", "a": "b"}"#),
             ("{}", "{}"),
