@@ -1,7 +1,7 @@
 //! A real Redis on a free loopback port, without persistence, that tests can kill, stop and bring back.
 
 use crate::process::{Process, Signal};
-use crate::{poll, ports, tools};
+use crate::{paths, poll, ports, tools};
 use anyhow::{Context, Result, bail};
 use redis::{Client, Connection};
 use std::net::SocketAddr;
@@ -119,4 +119,11 @@ fn launch(
 
 fn connect(address: SocketAddr) -> redis::RedisResult<Connection> {
     Client::open(format!("redis://{address}/"))?.get_connection_with_timeout(Duration::from_secs(1))
+}
+
+/// `SETUSER lockkeeper …`, as the documentation recommends it for the namespace `prod`.
+pub fn documented_rights() -> String {
+    let file = paths::workspace().join("docs/OPERATIONS.md");
+    let text = std::fs::read_to_string(file).expect("the documentation is there");
+    text.lines().find_map(|line| line.strip_prefix("ACL ")).expect("a line of rights").to_owned()
 }

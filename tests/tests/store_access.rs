@@ -1,7 +1,7 @@
 //! How the filter introduces itself to a real Redis: users and passwords, databases, TLS; and what becomes of requests when
 //! Redis does not accept it.
 
-use lockkeeper_tests::{Certificates, Envoy, EnvoyConfig, Redis, paths, poll, ports};
+use lockkeeper_tests::{Certificates, Envoy, EnvoyConfig, Redis, poll, ports, redis_server};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -54,13 +54,6 @@ fn set_password(admin: &mut redis::Connection, password: &str) {
     redis::cmd("ACL").arg(&rules).exec(admin).expect("Redis knows users");
 }
 
-/// `SETUSER lockkeeper …`, as the documentation recommends it for the namespace `prod`.
-fn documented_rights() -> String {
-    let file = paths::workspace().join("docs/OPERATIONS.md");
-    let text = std::fs::read_to_string(file).expect("the documentation is there");
-    text.lines().find_map(|line| line.strip_prefix("ACL ")).expect("a line of rights").to_owned()
-}
-
 fn keys(admin: &mut redis::Connection, database: u32) -> usize {
     redis::cmd("SELECT").arg(database).exec(admin).expect("Redis has it");
     redis::cmd("DBSIZE").query(admin).expect("Redis answers")
@@ -86,7 +79,7 @@ fn a_password_is_said_first() {
 #[test]
 fn a_user_with_the_documented_rights_and_a_password_of_the_environment() {
     let (redis, mut admin) = protected("somebody else's");
-    let rights = documented_rights().replace("PASSWORD", "right");
+    let rights = redis_server::documented_rights().replace("PASSWORD", "right");
     redis::cmd("ACL").arg(rights.split(' ').collect::<Vec<_>>()).exec(&mut admin).expect("Redis knows users");
     let credentials = json!({ "user": "lockkeeper", "password_variable": "STORE_PASSWORD" });
     let config = config(redis.address()).host(json!({ "credentials": credentials }));

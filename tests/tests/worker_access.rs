@@ -3,7 +3,7 @@
 
 use lockkeeper_tests::http::{Request, Response};
 use lockkeeper_tests::workerd::Transport;
-use lockkeeper_tests::{Certificates, Redis, Upstream, Workerd, WorkerdConfig, paths, poll, ports};
+use lockkeeper_tests::{Certificates, Redis, Upstream, Workerd, WorkerdConfig, poll, ports, redis_server};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -79,10 +79,9 @@ impl World {
 
 /// Those that the documentation recommends, and that to select a database.
 fn rights() -> String {
-    let file = paths::workspace().join("docs/OPERATIONS.md");
-    let text = std::fs::read_to_string(file).expect("the documentation is there");
-    let line = text.lines().find_map(|line| line.strip_prefix("ACL ")).expect("a line of rights");
-    format!("{line} +select").replace("lockkeeper", "gateway").replace("PASSWORD", "right")
+    format!("{} +select", redis_server::documented_rights())
+        .replace("lockkeeper", "gateway")
+        .replace("PASSWORD", "right")
 }
 
 fn as_gateway(config: WorkerdConfig, password: &str) -> WorkerdConfig {
