@@ -56,7 +56,7 @@ fn decided_status(config: &[u8], sent: &[u8]) -> Option<u32> {
 
 fn exchange(call: &Call, sent: &[u8]) -> Result<Reply, StoreFailure> {
     let mut pipe = Pipe::new(pipe_config(), 1);
-    pipe.opened();
+    pipe.opened(NOW_US);
     let write = |call: &&Call, tag: &str, out: &mut Vec<u8>| call.write(tag, out);
     pipe.submit(call, NOW_US, DEADLINE_US, write).map_err(|_| StoreFailure::NotSent)?;
     pipe.output(Moment::Flush);

@@ -68,7 +68,7 @@
 //!                 Ok(()) => {
 //!                     // A host does this on its ticks and when bytes arrive, for many requests at once.
 //!                     if pipe.maintain(now_us) == Connect::Open {
-//!                         pipe.opened();
+//!                         pipe.opened(now_us);
 //!                     }
 //!                     let received = send_and_receive(&pipe.output(Moment::Flush));
 //!                     let mut settled = pipe.received(&received, now_us);

@@ -74,8 +74,6 @@ pub struct Pipe<T> {
     wanted: bool,
     /// Whether the store has said anything on this connection that it is asked for.
     answered: bool,
-    /// When the host was last told to open a connection.
-    asked_us: u64,
     /// Until the store has accepted the greeting of this connection, nothing else is sent.
     welcome: Option<Welcome>,
     /// Not written yet, with their bytes.
@@ -125,7 +123,6 @@ impl<T> Pipe<T> {
             connection: Connection::Closed { retry_at_us: 0, pause_us },
             wanted: false,
             answered: false,
-            asked_us: 0,
             welcome: None,
             queued: VecDeque::new(),
             bulky: VecDeque::new(),
@@ -405,10 +402,7 @@ impl<T> Pipe<T> {
     /// Keeps the connection: call it on every tick, then do what it says.
     pub fn maintain(&mut self, now_us: u64) -> Connect {
         match self.connection {
-            Connection::Closed { retry_at_us, .. } if self.wanted && retry_at_us <= now_us => {
-                self.asked_us = now_us;
-                Connect::Open
-            }
+            Connection::Closed { retry_at_us, .. } if self.wanted && retry_at_us <= now_us => Connect::Open,
             Connection::Closed { .. } => Connect::No,
             Connection::Broken { .. } => Connect::Close,
             Connection::Open { .. } if self.is_stuck(now_us) => Connect::Close,
@@ -438,12 +432,12 @@ impl<T> Pipe<T> {
     }
 
     /// The connection is open.
-    pub fn opened(&mut self) {
+    pub fn opened(&mut self, now_us: u64) {
         let pause_us = self.pause_us();
         self.counts.opened = self.counts.opened.saturating_add(1);
         self.connection = Connection::Open { pause_us };
         let stuck_after_us = self.config.probe_deadline_us.saturating_add(self.config.stuck_after_us);
-        self.welcome = Welcome::of(&self.config.greeting, self.asked_us.saturating_add(stuck_after_us));
+        self.welcome = Welcome::of(&self.config.greeting, now_us.saturating_add(stuck_after_us));
     }
 
     /// The connection is gone, or could not be opened: everything in flight has an unknown outcome. One on which nothing

@@ -160,7 +160,7 @@ impl Shared {
             return self.close();
         };
         *self.socket.borrow_mut() = Some(Rc::clone(&socket));
-        self.pipe.borrow_mut().opened();
+        self.pipe.borrow_mut().opened(host::now_us());
         self.flush(Moment::Flush);
         while let Some(bytes) = socket.read().await {
             if !self.is_current(&socket) {

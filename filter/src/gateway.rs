@@ -268,7 +268,7 @@ impl Gateway {
         match self.open_stream() {
             Some(token) => {
                 self.stream.set(Some(token));
-                self.pipe.borrow_mut().opened();
+                self.pipe.borrow_mut().opened(now_us);
             }
             None => {
                 let settled = self.pipe.borrow_mut().closed(now_us);

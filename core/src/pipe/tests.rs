@@ -58,7 +58,7 @@ impl Client {
         let mut client = Client::closed();
         client.pipe.wanted = true;
         assert_eq!(client.pipe.maintain(client.now_us), Connect::Open);
-        client.pipe.opened();
+        client.pipe.opened(client.now_us);
         client
     }
 

@@ -174,9 +174,9 @@ impl Gateway {
     }
 
     /// The connection is open: what waited for it goes out.
-    pub fn opened(&mut self, link: Link) {
+    pub fn opened(&mut self, link: Link, now_us: u64) {
         self.link = Some(link);
-        self.pipe.opened();
+        self.pipe.opened(now_us);
         self.flush(Moment::Flush);
         self.schedule();
     }

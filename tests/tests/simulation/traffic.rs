@@ -57,7 +57,7 @@ impl World {
                 self.after(delay_us, Event::LinkCloses { gateway, link: link.id });
             }
             self.inbound.insert(link.id, Decoder::default());
-            self.gateways[gateway].opened(link);
+            self.gateways[gateway].opened(link, self.now_us);
         }
         self.follow(gateway);
     }

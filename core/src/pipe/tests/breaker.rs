@@ -103,7 +103,7 @@ fn a_probe_that_is_lost_with_its_connection_is_repeated_on_the_next() {
     assert_eq!(client.close(), []);
     client.wait_us(25_000);
     assert_eq!(client.pipe.maintain(client.now_us), Connect::Open, "the connection is opened without a call");
-    client.pipe.opened();
+    client.pipe.opened(client.now_us);
     let (tag, _) = probe(&mut client);
     client.receive(format!("*1\r\n$16\r\n{tag}\r\n"));
     assert!(client.pipe.is_healthy());
@@ -159,7 +159,7 @@ fn a_store_that_cannot_be_reached_opens_the_breaker_without_traffic() {
     while client.pipe.breaker_is_closed() {
         client.wait_us(1_000);
         if client.pipe.maintain(client.now_us) == Connect::Open {
-            client.pipe.opened();
+            client.pipe.opened(client.now_us);
             client.close();
             attempts += 1;
         }
@@ -177,6 +177,6 @@ fn connections_that_answer_and_close_are_no_failures() {
         client.wait_us(500_000);
         assert!(client.pipe.breaker_is_closed());
         assert_eq!(client.pipe.maintain(client.now_us), Connect::Open);
-        client.pipe.opened();
+        client.pipe.opened(client.now_us);
     }
 }

@@ -18,7 +18,7 @@ fn the_first_call_waits_for_the_connection_and_goes_out_when_it_opens() {
     assert_eq!(client.sent(Moment::Submitted).len(), 0);
     assert_eq!(client.sent(Moment::Flush).len(), 0);
     assert!(!client.pipe.is_healthy());
-    client.pipe.opened();
+    client.pipe.opened(client.now_us);
     assert!(client.pipe.is_healthy());
     assert_eq!(client.sent(Moment::Flush).len(), 2);
 }
@@ -41,7 +41,7 @@ fn where_the_host_wants_it_calls_wait_for_an_attempt_that_comes_in_time() {
     assert_eq!(client.pipe.maintain(client.now_us), Connect::No, "the pause is kept");
     client.wait_us(25_000);
     assert_eq!(client.pipe.maintain(client.now_us), Connect::Open);
-    client.pipe.opened();
+    client.pipe.opened(client.now_us);
     assert_eq!(client.sent(Moment::Flush).len(), 1);
     client.close();
     assert!(!client.submit(2), "50 ms of pause are not");
@@ -86,11 +86,11 @@ fn pauses_between_attempts_double_up_to_the_longest_and_start_over_after_a_reply
     let mut client = Client::closed();
     client.pipe.wanted = true;
     assert_eq!(pauses_ms(&mut client, 7), [25, 50, 100, 200, 400, 500, 500]);
-    client.pipe.opened();
+    client.pipe.opened(client.now_us);
     assert_eq!(pauses_ms(&mut client, 1), [500], "a connection that never answered is no success");
     // The attempts have opened the breaker; its probe found the store well.
     client.pipe.breaker.success();
-    client.pipe.opened();
+    client.pipe.opened(client.now_us);
     let tag = client.call(1);
     client.receive(reply(&tag, 1));
     assert_eq!(pauses_ms(&mut client, 2), [25, 50]);

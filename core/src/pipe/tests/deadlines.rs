@@ -50,7 +50,7 @@ fn a_queued_call_that_expires_is_not_sent_and_never_goes_out() {
     client.wait_us(1);
     assert_eq!(client.expire(), [(1, Came::NotSent)]);
     assert!(client.submit(2));
-    client.pipe.opened();
+    client.pipe.opened(client.now_us);
     let sent = client.sent(Moment::Flush);
     assert_eq!(sent.iter().map(|words| words[1].as_str()).collect::<Vec<_>>(), ["2"]);
 }
@@ -88,7 +88,7 @@ fn the_tick_is_as_short_as_the_waiting_calls_need() {
     assert_eq!(client.pipe.tick_us(), 1_000_000, "nobody has asked");
     client.submit(1);
     assert_eq!(client.pipe.tick_us(), 5_000, "a call waits for the connection");
-    client.pipe.opened();
+    client.pipe.opened(client.now_us);
     let tag = client.sent(Moment::Flush)[0][2].clone();
     assert_eq!(client.pipe.tick_us(), 5_000, "a call waits for its reply");
     client.receive(reply(&tag, 1));

@@ -13,7 +13,7 @@ fn greeting() -> Client {
 
 fn open(client: &mut Client) {
     assert_eq!(client.pipe.maintain(client.now_us), Connect::Open);
-    client.pipe.opened();
+    client.pipe.opened(client.now_us);
 }
 
 fn words(sent: &[Vec<String>]) -> Vec<String> {

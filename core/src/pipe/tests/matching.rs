@@ -137,7 +137,7 @@ fn half_a_reply_is_not_continued_by_the_next_connection() {
     client.close();
     client.wait_us(25_000);
     assert_eq!(client.pipe.maintain(client.now_us), Connect::Open);
-    client.pipe.opened();
+    client.pipe.opened(client.now_us);
     let tag = client.call(2);
     assert_eq!(client.receive(reply(&tag, 2)), [(2, Came::Reply(2))]);
 }
@@ -159,7 +159,7 @@ fn tags_are_unique_within_a_pipe_and_differ_between_pipes() {
     let mut tags: Vec<String> = (0..50).map(|number| client.call(number)).collect();
     let mut other = Client::open();
     other.pipe = Pipe::new(config(), 77);
-    other.pipe.opened();
+    other.pipe.opened(other.now_us);
     tags.extend((0..50).map(|number| other.call(number)));
     assert!(tags.iter().all(|tag| tag.len() == 16));
     tags.sort();
