@@ -77,6 +77,7 @@ pub struct Metrics {
     failures: Vec<(&'static str, Metric)>,
     breakers_open: Option<u32>,
     breaker_is_open: Cell<bool>,
+    logged_as_open: Cell<bool>,
     counts: Cell<PipeCounts>,
     pipe: [Metric; 5],
     local_overflows: Metric,
@@ -136,6 +137,7 @@ impl Metrics {
             failures: FAILURE_WORDS.iter().map(|word| (*word, store_call(word))).collect(),
             breakers_open: host::define_metric(MetricType::Gauge, "lockkeeper_breakers_open").ok(),
             breaker_is_open: Cell::new(false),
+            logged_as_open: Cell::new(false),
             counts: Cell::new(PipeCounts::default()),
             pipe: ["opened", "closed", "desync", "late_reply", "refused"]
                 .map(|event| counters.define(&format!("lockkeeper_pipe_events.event.{event}"))),
@@ -223,8 +225,8 @@ impl Metrics {
         self.pipe.iter().zip(news).for_each(|(metric, new)| metric.add(new));
         if self.breaker_is_open.replace(!breaker_is_closed) == breaker_is_closed {
             self.move_breakers_open(if breaker_is_closed { -1 } else { 1 });
-            self.log_breaker(breaker_is_closed, now_us);
         }
+        self.log_breaker(breaker_is_closed, now_us);
     }
 
     fn move_breakers_open(&self, by: i64) {
@@ -240,10 +242,12 @@ impl Metrics {
         }
     }
 
+    /// What the log says last is what is so: a change that comes too soon after another is told later, if it lasts.
     fn log_breaker(&self, is_closed: bool, now_us: u64) {
-        if !Metrics::may_log(&self.last_log_us, now_us) {
+        if self.logged_as_open.get() != is_closed || !Metrics::may_log(&self.last_log_us, now_us) {
             return;
         }
+        self.logged_as_open.set(!is_closed);
         match is_closed {
             true => log::warn!("lockkeeper: the store answers again; limits are global"),
             false => log::warn!("lockkeeper: the store does not answer; policies follow their failure mode"),

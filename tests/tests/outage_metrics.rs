@@ -101,3 +101,25 @@ fn an_outage_is_noticed_without_traffic_and_is_a_few_lines() {
     let lines = log.lines().filter(|line| line.contains("lockkeeper: ")).count();
     assert!(lines < 12, "{log}");
 }
+
+/// However short the outage was: the log's last word is what is so.
+#[test]
+fn the_end_of_a_short_outage_is_told_too() {
+    let redis = Redis::start().expect("Redis starts");
+    let config = EnvoyConfig::shipped().redis(redis.address()).direct_response().without_access_log();
+    let envoy = Envoy::start(&config.policy(policy())).expect("Envoy starts");
+    let ask = || envoy.client().send(&Request::get("/deny/x").header("x-user", "one")).expect("an answer").status;
+    assert_eq!(ask(), 200);
+    redis.pause();
+    let is_told = || {
+        ask();
+        envoy.process().log().contains("the store does not answer").then_some(())
+    };
+    poll::until("the log tells of the outage", Duration::from_secs(5), is_told).expect("the outage is noticed");
+    redis.resume();
+    let is_over = || envoy.process().log().contains("the store answers again").then_some(());
+    if poll::until("the log tells of its end", Duration::from_secs(5), is_over).is_err() {
+        panic!("{}", envoy.process().log());
+    }
+    assert_eq!(ask(), 200);
+}
