@@ -78,6 +78,7 @@ pub struct Metrics {
     breakers_open: Option<u32>,
     breaker_is_open: Cell<bool>,
     logged_as_open: Cell<bool>,
+    retired: Cell<bool>,
     counts: Cell<PipeCounts>,
     pipe: [Metric; 5],
     local_overflows: Metric,
@@ -138,6 +139,7 @@ impl Metrics {
             breakers_open: host::define_metric(MetricType::Gauge, "lockkeeper_breakers_open").ok(),
             breaker_is_open: Cell::new(false),
             logged_as_open: Cell::new(false),
+            retired: Cell::new(false),
             counts: Cell::new(PipeCounts::default()),
             pipe: ["opened", "closed", "desync", "late_reply", "refused"]
                 .map(|event| counters.define(&format!("lockkeeper_pipe_events.event.{event}"))),
@@ -223,7 +225,7 @@ impl Metrics {
             self.log_refused("the store refuses the credentials or the database of this gateway");
         }
         self.pipe.iter().zip(news).for_each(|(metric, new)| metric.add(new));
-        if self.breaker_is_open.replace(!breaker_is_closed) == breaker_is_closed {
+        if !self.retired.get() && self.breaker_is_open.replace(!breaker_is_closed) == breaker_is_closed {
             self.move_breakers_open(if breaker_is_closed { -1 } else { 1 });
         }
         self.log_breaker(breaker_is_closed, now_us);
@@ -309,6 +311,7 @@ impl Metrics {
 
     /// The configuration goes: its breaker counts no more.
     pub fn retire(&self) {
+        self.retired.set(true);
         if self.breaker_is_open.replace(false) {
             self.move_breakers_open(-1);
         }

@@ -213,3 +213,27 @@ fn a_new_filter_under_load_loses_no_request_and_keeps_the_counters() {
     assert_eq!(admitted(&envoy, "loaded", LIMIT), 0, "the old policy still denies");
     assert_eq!(admitted(&envoy, "new", LIMIT + 1), LIMIT, "the old policy still admits");
 }
+
+/// A configuration that goes takes its word about the store with it, even when it still waits for replies.
+#[test]
+fn a_filter_replaced_in_an_outage_leaves_no_open_breaker_behind() {
+    let redis = Redis::start().expect("Redis starts");
+    let mut config = config(&redis).concurrency(1).deadline(Duration::from_millis(50));
+    let watched = WatchedFilter::of(&mut config);
+    let envoy = Envoy::start(&config).expect("Envoy starts");
+    assert_eq!(admitted(&envoy, "one", 1), 1);
+    let breakers = || envoy.admin().stat("wasmcustom.lockkeeper_breakers_open");
+    redis.pause();
+    let is_open = || {
+        load::run(envoy.address(), 1, Until::Requests(1), |_| request("one"));
+        (breakers() == 1).then_some(())
+    };
+    poll::until("the breaker opens", Duration::from_secs(5), is_open).expect("the outage is noticed");
+    let before = updates(&envoy, "config_reload");
+    watched.write_policy(&touched(0));
+    wait_for_update(&envoy, "config_reload", before);
+    // The old one gives its connection up half a second after its last probe.
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(breakers(), 0, "nobody has asked the new one");
+    redis.resume();
+}
