@@ -34,7 +34,7 @@ pub struct HostConfig {
     pub jwt_payload: String,
     /// Envoy: whether each decision is written to filter state, for access logs and later filters.
     pub filter_state: bool,
-    /// With this many commands in flight, further ones may go out together after the next reply.
+    /// Envoy: with this many commands in flight, further ones wait for what else the same turn of the event loop brings.
     pub coalesce_above: usize,
     /// Envoy: whether this filter may hold requests while it reads their bodies (`allow_on_headers_stop_iteration`).
     pub reads_bodies: bool,
@@ -57,7 +57,7 @@ impl Default for HostConfig {
             degraded_header: None,
             jwt_payload: "payload".into(),
             filter_state: true,
-            coalesce_above: 16,
+            coalesce_above: 4,
             reads_bodies: false,
             held_bodies_bytes: 64 * 1024 * 1024,
             body_deadline_us: 10_000_000,

@@ -259,6 +259,11 @@ impl<T> Pipe<T> {
         output
     }
 
+    /// Whether something waits to leave though it could.
+    pub fn holds_back(&self) -> bool {
+        self.is_open() && self.welcome.is_none() && !(self.queued.is_empty() && self.bulky.is_empty())
+    }
+
     fn coalesces(&self) -> bool {
         self.in_flight.len() >= self.config.coalesce_above
             && self.round_trip.shortest_us() <= self.config.coalesce_round_trip_max_us

@@ -31,6 +31,7 @@ use crate::outbox::Outbox;
 use crate::parked::{Parked, Undecided, Waiter};
 use crate::request::RequestState;
 use crate::timers::Timers;
+use crate::turn::TurnEnd;
 
 /// The most calls in flight on one worker's pipe.
 const IN_FLIGHT_MAX: usize = 4_096;
@@ -39,8 +40,8 @@ const IN_FLIGHT_MAX: usize = 4_096;
 const RESUMED_AT_ONCE_MAX: usize = 128;
 /// What is left of a longer backlog goes on with the next tick, this soon.
 const BACKLOG_TICK_US: u64 = 1_000;
-/// A store this near is asked in groups.
-const COALESCE_ROUND_TRIP_MAX_US: u64 = 500;
+/// However far the store is, the end of the turn is near.
+const COALESCE_ROUND_TRIP_MAX_US: u64 = u64::MAX;
 /// The first and the longest pause between attempts to open the pipe.
 const RECONNECT_PAUSE_US: (u64, u64) = (25_000, 500_000);
 /// A pipe that owes a reply for this long is replaced.
@@ -55,6 +56,7 @@ pub struct Gateway {
     backlog: RefCell<VecDeque<(Parked, Result<Reply, StoreFailure>)>>,
     stream: Cell<Option<u32>>,
     tick_us: Cell<u64>,
+    turn_end: TurnEnd,
     timers: RefCell<Timers>,
     holdings: RefCell<Vec<Weak<RefCell<Holding>>>>,
     /// When the tick must look at the first of them; there are too many to ask them all at each event.
@@ -108,6 +110,7 @@ impl Gateway {
             backlog: RefCell::default(),
             stream: Cell::new(None),
             tick_us: Cell::new(u64::MAX),
+            turn_end: TurnEnd::default(),
             timers: RefCell::default(),
             holdings: RefCell::default(),
             holdings_at_us: Cell::new(None),
@@ -121,6 +124,7 @@ impl Gateway {
 
     /// Starts the tick: without it nothing is told to the host before the first request.
     pub fn start(&self) {
+        self.turn_end.register();
         self.tick_sooner();
     }
 
@@ -150,7 +154,7 @@ impl Gateway {
         let now_us = host::monotonic_us();
         let progress = self.advance(step, now_us, now_us.saturating_add(self.config.deadline_us), waiter);
         if let Progress::Waiting = progress {
-            self.flush(Moment::Submitted);
+            self.flush_soon();
         }
         progress
     }
@@ -240,6 +244,7 @@ impl Gateway {
 
     /// Keeps deadlines and the connection.
     pub fn tick(&self) {
+        self.turn_end.reached();
         let now_us = host::monotonic_us();
         let expired = self.pipe.borrow_mut().expire(now_us);
         self.settle(expired);
@@ -306,6 +311,20 @@ impl Gateway {
         }
         let settled = self.pipe.borrow_mut().closed(now_us);
         self.settle(settled);
+    }
+
+    /// The other events of this turn of the event loop have been seen to: what they submitted leaves together.
+    pub fn turn_ends(&self) {
+        self.turn_end.reached();
+        self.flush(Moment::Flush);
+    }
+
+    /// Sends what was submitted: at once, or at the end of the turn when much is in flight.
+    fn flush_soon(&self) {
+        self.flush(Moment::Submitted);
+        if self.pipe.borrow().holds_back() && !self.turn_end.ask() {
+            self.flush(Moment::Flush);
+        }
     }
 
     fn flush(&self, moment: Moment) {

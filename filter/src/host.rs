@@ -69,6 +69,9 @@ unsafe extern "C" {
     ) -> u32;
     fn proxy_grpc_send(token: u32, message: *const u8, message_size: usize, end_stream: u32) -> u32;
     fn proxy_grpc_cancel(token: u32) -> u32;
+    fn proxy_register_shared_queue(name: *const u8, name_size: usize, queue: *mut u32) -> u32;
+    fn proxy_enqueue_shared_queue(queue: u32, value: *const u8, value_size: usize) -> u32;
+    fn proxy_dequeue_shared_queue(queue: u32, data: *mut *mut u8, size: *mut usize) -> u32;
     fn proxy_set_effective_context(context: u32) -> u32;
     fn proxy_done() -> u32;
     fn proxy_define_metric(kind: u32, name: *const u8, name_size: usize, id: *mut u32) -> u32;
@@ -382,6 +385,28 @@ pub fn send_on_stream(token: u32, message: &[u8]) -> HostResult<()> {
 pub fn cancel_stream(token: u32) -> HostResult<()> {
     // SAFETY: passes a number.
     done(unsafe { proxy_grpc_cancel(token) })
+}
+
+/// A queue of which the root that is being called is told, once for each value.
+pub fn register_queue(name: &[u8]) -> HostResult<u32> {
+    let mut queue = 0;
+    // SAFETY: the host reads the name and writes a number to the address given.
+    let status = unsafe { proxy_register_shared_queue(name.as_ptr(), name.len(), &mut queue) };
+    done(status).map(|()| queue)
+}
+
+/// Puts a value into a queue.
+pub fn enqueue(queue: u32, value: &[u8]) -> HostResult<()> {
+    // SAFETY: the host reads the slice given.
+    done(unsafe { proxy_enqueue_shared_queue(queue, value.as_ptr(), value.len()) })
+}
+
+/// Takes a value out of a queue; an error when it is empty.
+pub fn dequeue(queue: u32) -> HostResult<Option<Vec<u8>>> {
+    let (mut data, mut size) = (null_mut(), 0);
+    // SAFETY: the host writes a pointer and a size to the addresses given.
+    let status = unsafe { proxy_dequeue_shared_queue(queue, &mut data, &mut size) };
+    taken(status, data, size)
 }
 
 /// Makes the calls that follow act on that context. An error means that it is gone.

@@ -15,6 +15,7 @@ mod request;
 mod response;
 mod root;
 mod timers;
+mod turn;
 
 // The macro exports `_initialize`, which the host calls and nobody reads about.
 #[allow(missing_docs)]

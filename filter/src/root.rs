@@ -116,6 +116,12 @@ impl RootContext for Root {
         }
     }
 
+    fn on_queue_ready(&mut self, _queue: u32) {
+        if let Some(gateway) = self.gateway() {
+            gateway.turn_ends();
+        }
+    }
+
     fn get_type(&self) -> Option<ContextType> {
         Some(ContextType::HttpContext)
     }

@@ -7,7 +7,6 @@ use std::rc::Rc;
 use lockkeeper_core::capture::End;
 use lockkeeper_core::lease::{Act, Keeper, Lease, LeaseCall, LeaseStep, Word};
 use lockkeeper_core::local_claims::Known;
-use lockkeeper_core::pipe::Moment;
 use lockkeeper_core::resp::Reply;
 use lockkeeper_core::store::StoreFailure;
 
@@ -56,7 +55,7 @@ impl Gateway {
             let is_awaited = matches!(purpose, Purpose::Response { .. });
             waits |= self.tell(Told { call, purpose }, now_us) && is_awaited;
         }
-        self.flush(Moment::Submitted);
+        self.flush_soon();
         waits
     }
 
