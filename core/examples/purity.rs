@@ -8,7 +8,7 @@ use lockkeeper_core::greeting::Greeting;
 use lockkeeper_core::host_config::PluginConfig;
 use lockkeeper_core::local::{LocalDecision, LocalStep, Swap, Table};
 use lockkeeper_core::local_call::LocalCall;
-use lockkeeper_core::pipe::{Moment, Pipe, PipeConfig};
+use lockkeeper_core::pipe::{Moment, Pipe, PipeConfig, Submission};
 use lockkeeper_core::resp::Reply;
 use lockkeeper_core::store::StoreFailure;
 
@@ -58,7 +58,7 @@ fn exchange(call: &Call, sent: &[u8]) -> Result<Reply, StoreFailure> {
     let mut pipe = Pipe::new(pipe_config(), 1);
     pipe.opened(NOW_US);
     let write = |call: &&Call, tag: &str, out: &mut Vec<u8>| call.write(tag, out);
-    pipe.submit(call, NOW_US, DEADLINE_US, write).map_err(|_| StoreFailure::NotSent)?;
+    pipe.submit(call, Submission::new(NOW_US, DEADLINE_US), write).map_err(|_| StoreFailure::NotSent)?;
     pipe.output(Moment::Flush);
     let mut settled = pipe.received(sent, NOW_US);
     settled.extend(pipe.expire(DEADLINE_US));

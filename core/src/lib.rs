@@ -13,7 +13,7 @@
 //! use lockkeeper_core::engine::{Engine, Step};
 //! use lockkeeper_core::identity::Attribute;
 //! use lockkeeper_core::greeting::Greeting;
-//! use lockkeeper_core::pipe::{Connect, Moment, Pipe, PipeConfig};
+//! use lockkeeper_core::pipe::{Connect, Moment, Pipe, PipeConfig, Submission};
 //! use lockkeeper_core::policy::PolicySet;
 //! use lockkeeper_core::policy::load::LoadOptions;
 //! use lockkeeper_core::store::StoreFailure;
@@ -63,7 +63,7 @@
 //!     step = match step {
 //!         Step::Decide(decision) => break decision,
 //!         Step::Call(call) => {
-//!             match pipe.submit(call, now_us, now_us + 50_000, Call::write) {
+//!             match pipe.submit(call, Submission::new(now_us, now_us + 50_000), Call::write) {
 //!                 Err(call) => call.resume(Err(StoreFailure::NotSent)),
 //!                 Ok(()) => {
 //!                     // A host does this on its ticks and when bytes arrive, for many requests at once.

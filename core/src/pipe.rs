@@ -3,6 +3,7 @@
 
 mod config;
 mod round_trip;
+mod submission;
 mod welcome;
 
 use std::collections::VecDeque;
@@ -15,6 +16,7 @@ use crate::store::{Refusal, StoreFailure};
 
 pub use config::PipeConfig;
 use round_trip::ShortestRoundTrip;
+pub use submission::Submission;
 use welcome::{Welcome, Welcomed};
 
 /// Room for a command as it mostly is.
@@ -142,50 +144,19 @@ impl<T> Pipe<T> {
     pub fn submit(
         &mut self,
         waiter: T,
-        now_us: u64,
-        deadline_us: u64,
+        submission: Submission,
         write: impl FnOnce(&T, &str, &mut Vec<u8>),
     ) -> Result<(), T> {
-        let tag = self.next_tag();
-        self.submit_tagged(waiter, tag, (now_us, deadline_us), write)
-    }
-
-    /// The same for a command that somebody else has marked: `tag` must differ from those in flight. `times_us` are now
-    /// and the deadline.
-    pub fn submit_tagged(
-        &mut self,
-        waiter: T,
-        tag: String,
-        times_us: (u64, u64),
-        write: impl FnOnce(&T, &str, &mut Vec<u8>),
-    ) -> Result<(), T> {
-        let slot = self.slot(waiter, tag, times_us, write)?;
-        self.queued.push_back(slot);
-        Ok(())
-    }
-
-    /// The same for a large command that no request waits for: calls that are queued with it go first.
-    pub fn submit_bulky(
-        &mut self,
-        waiter: T,
-        now_us: u64,
-        deadline_us: u64,
-        write: impl FnOnce(&T, &str, &mut Vec<u8>),
-    ) -> Result<(), T> {
-        let tag = self.next_tag();
-        self.submit_bulky_tagged(waiter, tag, (now_us, deadline_us), write)
-    }
-
-    /// The same for one that somebody else has marked, as [`Pipe::submit_tagged`] takes it.
-    pub fn submit_bulky_tagged(
-        &mut self,
-        waiter: T,
-        tag: String,
-        times_us: (u64, u64),
-        write: impl FnOnce(&T, &str, &mut Vec<u8>),
-    ) -> Result<(), T> {
-        let slot = self.slot(waiter, tag, times_us, write)?;
-        self.bulky.push_back(slot);
+        self.wanted = true;
+        let Submission { now_us: submitted_us, deadline_us, tag, is_bulky } = submission;
+        if !self.accepts_calls(submitted_us, deadline_us) || deadline_us <= submitted_us {
+            return Err(waiter);
+        }
+        let tag = tag.unwrap_or_else(|| self.next_tag());
+        let mut bytes = Vec::with_capacity(COMMAND_BYTES);
+        write(&waiter, &tag, &mut bytes);
+        let queue = if is_bulky { &mut self.bulky } else { &mut self.queued };
+        queue.push_back((Slot { tag, waiter: Waiter::Call(waiter), submitted_us, deadline_us }, bytes));
         Ok(())
     }
 
@@ -194,22 +165,6 @@ impl<T> Pipe<T> {
         if self.config.probe_key != key {
             key.clone_into(&mut self.config.probe_key);
         }
-    }
-
-    fn slot(
-        &mut self,
-        waiter: T,
-        tag: String,
-        (now_us, deadline_us): (u64, u64),
-        write: impl FnOnce(&T, &str, &mut Vec<u8>),
-    ) -> Result<(Slot<T>, Vec<u8>), T> {
-        self.wanted = true;
-        if !self.accepts_calls(now_us, deadline_us) || deadline_us <= now_us {
-            return Err(waiter);
-        }
-        let mut bytes = Vec::with_capacity(COMMAND_BYTES);
-        write(&waiter, &tag, &mut bytes);
-        Ok((Slot { tag, waiter: Waiter::Call(waiter), submitted_us: now_us, deadline_us }, bytes))
     }
 
     /// Whether a call that the store answered with NOSCRIPT should carry the script's text. Of many that were in flight

@@ -8,7 +8,7 @@ use std::time::Duration;
 use js_sys::{Function, Uint8Array};
 use lockkeeper_core::breaker::BreakerConfig;
 use lockkeeper_core::greeting::Greeting;
-use lockkeeper_core::pipe::{Connect, Moment, Pipe, PipeConfig, Settled};
+use lockkeeper_core::pipe::{Connect, Moment, Pipe, PipeConfig, Settled, Submission};
 use lockkeeper_core::resp::{Decoder, Reply};
 use lockkeeper_core::store::StoreFailure;
 use wasm_bindgen::prelude::*;
@@ -118,12 +118,10 @@ impl Shared {
     fn ask(self: &Rc<Self>, (tag, command): (String, &[u8]), is_bulky: bool, wait_us: u64, resolve: Function) {
         let now_us = host::now_us();
         self.asked_at_us.set(now_us);
-        let times_us = (now_us, now_us.saturating_add(wait_us.min(self.deadline_us)));
+        let deadline_us = now_us.saturating_add(wait_us.min(self.deadline_us));
         let write = |_: &_, _: &str, out: &mut Vec<u8>| out.extend_from_slice(command);
-        let submitted = match is_bulky {
-            false => self.pipe.borrow_mut().submit_tagged(resolve, tag, times_us, write),
-            true => self.pipe.borrow_mut().submit_bulky_tagged(resolve, tag, times_us, write),
-        };
+        let submission = Submission::new(now_us, deadline_us).tagged(tag).bulky(is_bulky);
+        let submitted = self.pipe.borrow_mut().submit(resolve, submission, write);
         // A refused call still asks for the connection.
         self.maintain(now_us);
         self.flush(Moment::Submitted);

@@ -17,7 +17,7 @@ use lockkeeper_core::engine::{Engine, NeedBody, Step};
 use lockkeeper_core::greeting::Greeting;
 use lockkeeper_core::host_config::{HostConfig, PluginConfig};
 use lockkeeper_core::local_call::LocalCall;
-use lockkeeper_core::pipe::{Connect, Moment, Pipe, PipeConfig, Settled};
+use lockkeeper_core::pipe::{Connect, Moment, Pipe, PipeConfig, Settled, Submission};
 use lockkeeper_core::resp::Reply;
 use lockkeeper_core::store::StoreFailure;
 
@@ -201,11 +201,9 @@ impl Gateway {
     }
 
     fn submit(&self, parked: Parked, now_us: u64, deadline_us: u64) -> Result<(), Parked> {
-        let bulky = matches!(&parked, Parked::Lease(told) if told.call.is_bulky());
-        let submitted = match bulky {
-            false => self.pipe.borrow_mut().submit(parked, now_us, deadline_us, Parked::write),
-            true => self.pipe.borrow_mut().submit_bulky(parked, now_us, deadline_us, Parked::write),
-        };
+        let is_bulky = matches!(&parked, Parked::Lease(told) if told.call.is_bulky());
+        let submission = Submission::new(now_us, deadline_us).bulky(is_bulky);
+        let submitted = self.pipe.borrow_mut().submit(parked, submission, Parked::write);
         // A refused call still asks for the connection: the tick must come soon enough to open it.
         self.tick_sooner();
         submitted

@@ -66,7 +66,7 @@ impl Client {
         let write = |number: &u32, tag: &str, out: &mut Vec<u8>| {
             encode_command(&[b"CALL", number.to_string().as_bytes(), tag.as_bytes()], out);
         };
-        self.pipe.submit(number, self.now_us, self.now_us + DEADLINE_US, write).is_ok()
+        self.pipe.submit(number, Submission::new(self.now_us, self.now_us + DEADLINE_US), write).is_ok()
     }
 
     /// The commands that go out now, each as its words.

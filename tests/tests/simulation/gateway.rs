@@ -9,7 +9,7 @@ use lockkeeper_core::engine::{Engine, Step};
 use lockkeeper_core::greeting::Greeting;
 use lockkeeper_core::local::{LocalDecision, LocalStep, Swap, Table};
 use lockkeeper_core::local_call::LocalCall;
-use lockkeeper_core::pipe::{Connect, Moment, Pipe, PipeConfig, Settled};
+use lockkeeper_core::pipe::{Connect, Moment, Pipe, PipeConfig, Settled, Submission};
 use lockkeeper_core::resp::Reply;
 use lockkeeper_core::store::StoreFailure;
 
@@ -120,7 +120,7 @@ impl Gateway {
             happened.push(Happened::Written { request, tag: tag.to_owned(), is_upload });
             parked.call.write(tag, out);
         };
-        self.pipe.submit(parked, now_us, deadline_us, write)
+        self.pipe.submit(parked, Submission::new(now_us, deadline_us), write)
     }
 
     fn decide_locally(&mut self, call: &LocalCall, now_us: u64) -> LocalDecision {

@@ -183,12 +183,12 @@ fn a_store_that_has_moved_away_is_distant_after_two_seconds() {
 #[test]
 fn what_is_bulky_goes_out_behind_what_was_queued_after_it_and_replies_keep_that_order() {
     let mut client = Client::open();
-    let times_us = (client.now_us, client.now_us + DEADLINE_US);
+    let bulky = Submission::new(client.now_us, client.now_us + DEADLINE_US).bulky(true);
     let write = |number: &u32, tag: &str, out: &mut Vec<u8>| {
         encode_command(&[b"CALL", number.to_string().as_bytes(), tag.as_bytes()], out);
     };
-    assert!(client.pipe.submit_bulky(1, times_us.0, times_us.1, write).is_ok());
-    assert!(client.pipe.submit_bulky_tagged(2, "another's".into(), times_us, write).is_ok());
+    assert!(client.pipe.submit(1, bulky.clone(), write).is_ok());
+    assert!(client.pipe.submit(2, bulky.tagged("another's".into()), write).is_ok());
     assert!(client.submit(3));
     let sent = client.sent(Moment::Flush);
     assert_eq!(sent.iter().map(|words| words[1].as_str()).collect::<Vec<_>>(), ["3", "1", "2"]);

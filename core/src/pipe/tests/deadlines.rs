@@ -60,7 +60,7 @@ fn a_call_without_time_left_is_refused_at_once() {
     let mut client = Client::open();
     let write = |_: &u32, _: &str, _: &mut Vec<u8>| panic!("nothing may be written");
     let now_us = client.now_us;
-    assert_eq!(client.pipe.submit(1, now_us, now_us, write), Err(1));
+    assert_eq!(client.pipe.submit(1, Submission::new(now_us, now_us), write), Err(1));
     assert_eq!(client.pipe.unanswered(), 0);
 }
 
