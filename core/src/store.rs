@@ -66,6 +66,21 @@ impl Refusal {
             Refusal::Other => "other",
         }
     }
+
+    /// Why, in words for whoever must put the store right; `None` of what passes by itself.
+    pub fn reason(self) -> Option<&'static str> {
+        Some(match self {
+            Refusal::Access => "the credentials of this gateway are wrong, or their rights do not suffice",
+            Refusal::Busy => "another script runs there for too long",
+            Refusal::ClusterDown => "it has lost its cluster, or its primary",
+            Refusal::OutOfMemory => "its memory is full (maxmemory)",
+            Refusal::WritesDisabled => "it takes no writes (MISCONF, NOREPLICAS)",
+            Refusal::ReadOnly => "it is a replica",
+            Refusal::Topology => "it is a Redis Cluster, which is not supported",
+            Refusal::Other => "it answers with an error that this gateway does not know",
+            Refusal::Loading | Refusal::NoScript => return None,
+        })
+    }
 }
 
 impl StoreFailure {

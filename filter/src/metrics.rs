@@ -8,7 +8,7 @@ use lockkeeper_core::decision::{DecidedBy, Outcome, Report};
 use lockkeeper_core::lease::{Act, Word};
 use lockkeeper_core::pipe::PipeCounts;
 use lockkeeper_core::policy::{Policy, PolicySet};
-use lockkeeper_core::store::{Refusal, StoreFailure};
+use lockkeeper_core::store::StoreFailure;
 use proxy_wasm::types::MetricType;
 
 use crate::host;
@@ -74,7 +74,8 @@ pub struct Metrics {
     unknown_policies: Metric,
     answers: Metric,
     latency_us: Option<u32>,
-    failures: Vec<(&'static str, Metric)>,
+    /// By word, each with the time when it was last told in the log.
+    failures: Vec<(&'static str, Metric, Cell<u64>)>,
     breakers_open: Option<u32>,
     breaker_is_open: Cell<bool>,
     logged_as_open: Cell<bool>,
@@ -135,7 +136,7 @@ impl Metrics {
             unknown_policies: counters.define("lockkeeper_route_events.event.unknown_policy"),
             answers: store_call("answered"),
             latency_us: host::define_metric(MetricType::Histogram, "lockkeeper_store_latency_us").ok(),
-            failures: FAILURE_WORDS.iter().map(|word| (*word, store_call(word))).collect(),
+            failures: FAILURE_WORDS.iter().map(|word| (*word, store_call(word), Cell::new(0))).collect(),
             breakers_open: host::define_metric(MetricType::Gauge, "lockkeeper_breakers_open").ok(),
             breaker_is_open: Cell::new(false),
             logged_as_open: Cell::new(false),
@@ -203,11 +204,10 @@ impl Metrics {
     /// Counts a call that brought no decision.
     pub fn store_failure(&self, failure: &StoreFailure) {
         let word = failure.word();
-        if let Some((_, metric)) = self.failures.iter().find(|(known, _)| *known == word) {
-            metric.add(1);
-        }
-        if *failure == StoreFailure::Refused(Refusal::Access) {
-            self.log_refused("the store refuses what this gateway asks, for its credentials or their rights");
+        let Some((_, metric, last_log_us)) = self.failures.iter().find(|(known, ..)| *known == word) else { return };
+        metric.add(1);
+        if let StoreFailure::Refused(refusal) = failure {
+            refusal.reason().into_iter().for_each(|reason| Metrics::log_refused(last_log_us, reason));
         }
     }
 
@@ -222,7 +222,10 @@ impl Metrics {
             counts.refused.saturating_sub(before.refused),
         ];
         if counts.refused != before.refused {
-            self.log_refused("the store refuses the credentials or the database of this gateway");
+            Metrics::log_refused(
+                &self.last_refusal_log_us,
+                "the credentials or the database of this gateway are wrong",
+            );
         }
         self.pipe.iter().zip(news).for_each(|(metric, new)| metric.add(new));
         if !self.retired.get() && self.breaker_is_open.replace(!breaker_is_closed) == breaker_is_closed {
@@ -237,10 +240,10 @@ impl Metrics {
         }
     }
 
-    /// Only whoever runs the gateway can put it right.
-    fn log_refused(&self, what: &str) {
-        if Metrics::may_log(&self.last_refusal_log_us, host::monotonic_us()) {
-            log::error!("lockkeeper: {what}");
+    /// Only people can put it right.
+    fn log_refused(last_us: &Cell<u64>, reason: &str) {
+        if Metrics::may_log(last_us, host::monotonic_us()) {
+            log::error!("lockkeeper: the store refuses what this gateway asks: {reason}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! A store that answers slowly, wrongly or in pieces: at the end of the pipe, and behind `redis_proxy`.
 
 use crate::observe::{Decider, Mode, Way, alone, observe, wait_for_the_store};
+use lockkeeper_core::store::Refusal;
 use lockkeeper_tests::stub_store::{self, Act, Behaviour, StubStore};
 use lockkeeper_tests::{Envoy, EnvoyConfig, poll};
 use std::sync::Arc;
@@ -111,6 +112,9 @@ fn each_error_reply_is_a_failure_with_a_metric_of_its_own() {
         assert_one_failure(&stub, &envoy, text, stub_store::error(text));
         let counted = || (envoy.admin().stat(&name) > before).then_some(());
         poll::until(&name, Duration::from_secs(5), counted).unwrap_or_else(|error| panic!("{text}: {error:#}"));
+        let reason = Refusal::ALL.into_iter().find(|refusal| refusal.word() == outcome).and_then(Refusal::reason);
+        let told = || reason.is_none_or(|reason| envoy.process().log().contains(reason)).then_some(());
+        poll::until("the log", Duration::from_secs(5), told).unwrap_or_else(|error| panic!("{text}: {error:#}"));
     }
 }
 
