@@ -27,6 +27,9 @@ pub struct Document {
     pub text: String,
 }
 
+/// Editors write it unseen, and hosts do not take it.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
 impl Document {
     /// Reads a file, or standard input for `-`.
     ///
@@ -95,7 +98,10 @@ impl Document {
             offset = offset.saturating_sub(1);
         }
         let reason = error.to_string();
-        let reason = reason.rsplit_once(" at line ").map_or(reason.as_str(), |(reason, _)| reason);
+        let mut reason = reason.rsplit_once(" at line ").map_or(reason.as_str(), |(reason, _)| reason);
+        if self.text.starts_with(BYTE_ORDER_MARK) {
+            reason = "it begins with a byte order mark (save it as UTF-8 without one)";
+        }
         Finding {
             severity: Severity::Error,
             path: "$".into(),

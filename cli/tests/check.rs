@@ -135,6 +135,18 @@ fn what_is_no_json_is_shown_where_it_breaks() {
 }
 
 #[test]
+fn a_byte_order_mark_is_named() {
+    let directory = Directory::with(&[("x.json", "\u{feff}{\"version\": 1}")]);
+    let checked = lockkeeper(&directory, &["check", "x.json"]);
+    assert!(
+        checked.stdout.contains("x.json:1:1: error: $: this is no JSON: it begins with a byte order mark"),
+        "{}",
+        checked.stdout
+    );
+    assert_eq!(checked.code, 1);
+}
+
+#[test]
 fn a_long_line_is_shown_around_the_place() {
     let text = format!(r#"{{"version": 1, "policies": {{}}, {}"é": 7}}"#, " ".repeat(300));
     let directory = Directory::with(&[("long.json", &text)]);
