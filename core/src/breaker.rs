@@ -77,15 +77,17 @@ impl Breaker {
         };
     }
 
-    /// The probe failed: wait longer before the next one.
+    /// A probe failed: of an open breaker, wait longer before the next one.
     pub fn probe_failure(&mut self, now_us: u64) {
-        if let State::Open { pause_us, .. } = self.state {
-            let longer = pause_us.saturating_mul(2).min(self.config.pause_max_us);
-            self.state = self.open(now_us, longer);
+        match self.state {
+            State::Closed { .. } => self.failure(now_us),
+            State::Open { pause_us, .. } => {
+                let longer = pause_us.saturating_mul(2).min(self.config.pause_max_us);
+                self.state = self.open(now_us, longer);
+            }
         }
     }
 
-    /// Opens at once, whatever was counted.
     fn open(&mut self, now_us: u64, pause_us: u64) -> State {
         // Between half a pause and a whole one, so that many gateways do not probe together.
         let half = pause_us / 2;

@@ -74,8 +74,6 @@ pub struct Pipe<T> {
     config: PipeConfig,
     connection: Connection,
     wanted: bool,
-    /// Whether the store has said anything on this connection that it is asked for.
-    answered: bool,
     /// Until the store has accepted the greeting of this connection, nothing else is sent.
     welcome: Option<Welcome>,
     /// Not written yet, with their bytes.
@@ -95,9 +93,19 @@ pub struct Pipe<T> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Connection {
-    Closed { retry_at_us: u64, pause_us: u64 },
-    Open { pause_us: u64 },
-    Broken { pause_us: u64 },
+    Closed {
+        retry_at_us: u64,
+        pause_us: u64,
+    },
+    /// `has_answered`: the store has said something on it that it was asked for.
+    Open {
+        pause_us: u64,
+        has_answered: bool,
+    },
+    Broken {
+        pause_us: u64,
+        has_answered: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -124,7 +132,6 @@ impl<T> Pipe<T> {
             config,
             connection: Connection::Closed { retry_at_us: 0, pause_us },
             wanted: false,
-            answered: false,
             welcome: None,
             queued: VecDeque::new(),
             bulky: VecDeque::new(),
@@ -253,7 +260,7 @@ impl<T> Pipe<T> {
         match welcomed {
             Welcomed::Not => Vec::new(),
             Welcomed::Wholly => {
-                self.answered = true;
+                self.has_answered();
                 self.welcome = None;
                 Vec::new()
             }
@@ -268,6 +275,11 @@ impl<T> Pipe<T> {
     fn desync(&mut self, now_us: u64) -> Vec<Settled<T>> {
         self.counts.desyncs = self.counts.desyncs.saturating_add(1);
         self.break_connection(&StoreFailure::NotSent, now_us)
+    }
+
+    /// A connection that has answered starts over with the short pause when it closes.
+    fn has_answered(&mut self) {
+        self.connection = Connection::Open { pause_us: self.config.reconnect_pause_us.0, has_answered: true };
     }
 
     fn is_open(&self) -> bool {
@@ -288,11 +300,9 @@ impl<T> Pipe<T> {
 
     fn settle_head(&mut self, reply: Reply, now_us: u64) -> Option<Settled<T>> {
         let slot = self.in_flight.pop_front()?;
-        self.answered = true;
         let elapsed_us = now_us.saturating_sub(slot.submitted_us);
         self.round_trip.measured(elapsed_us, now_us);
-        // A connection that has answered starts over with the short pause when it closes.
-        self.connection = Connection::Open { pause_us: self.config.reconnect_pause_us.0 };
+        self.has_answered();
         let result = match reply {
             Reply::Error(text) => Err(StoreFailure::of_error(&text)),
             reply => Ok(reply),
@@ -379,31 +389,49 @@ impl<T> Pipe<T> {
             || self.welcome.as_ref().is_some_and(|welcome| welcome.is_stuck(now_us))
     }
 
+    /// Asks a store that failed whether it is back; and one that nobody asks, on a new connection, whether it is there at
+    /// all, since a store that closes idle connections looks like one that has gone.
     fn probe(&mut self, now_us: u64) {
-        if !self.breaker.take_probe(now_us) {
-            return;
+        if self.breaker.take_probe(now_us) {
+            self.send_probe(now_us, now_us.saturating_add(self.config.probe_deadline_us));
+        } else if self.is_unknown() {
+            self.send_probe(now_us, self.patient_us(now_us));
         }
+    }
+
+    fn is_unknown(&self) -> bool {
+        let has_not_answered = matches!(self.connection, Connection::Open { has_answered: false, .. });
+        has_not_answered && self.welcome.is_none() && self.breaker.is_closed() && self.unanswered() == 0
+    }
+
+    fn send_probe(&mut self, now_us: u64, deadline_us: u64) {
         let (tag, text) = (self.next_tag(), script::PROBE.text());
         let arguments: [&[u8]; 5] = [b"EVAL", text.as_bytes(), b"1", self.config.probe_key.as_bytes(), tag.as_bytes()];
         let mut bytes = Vec::new();
         encode_command(&arguments, &mut bytes);
-        let deadline_us = now_us.saturating_add(self.config.probe_deadline_us);
         self.queued.push_back((Slot { tag, waiter: Waiter::Probe, submitted_us: now_us, deadline_us }, bytes));
     }
 
     /// The connection is open.
     pub fn opened(&mut self, now_us: u64) {
-        let pause_us = self.pause_us();
         self.counts.opened = self.counts.opened.saturating_add(1);
-        self.connection = Connection::Open { pause_us };
-        let stuck_after_us = self.config.probe_deadline_us.saturating_add(self.config.stuck_after_us);
-        self.welcome = Welcome::of(&self.config.greeting, now_us.saturating_add(stuck_after_us));
+        self.connection = Connection::Open { pause_us: self.pause_us(), has_answered: false };
+        self.welcome = Welcome::of(&self.config.greeting, self.patient_us(now_us));
+    }
+
+    /// Until when a new connection may take for its first answer.
+    fn patient_us(&self, now_us: u64) -> u64 {
+        now_us.saturating_add(self.config.probe_deadline_us).saturating_add(self.config.stuck_after_us)
     }
 
     /// The connection is gone, or could not be opened: everything in flight has an unknown outcome. One on which nothing
     /// was answered counts as a failure, though nobody may have waited: so an outage is noticed without traffic, too.
     pub fn closed(&mut self, now_us: u64) -> Vec<Settled<T>> {
-        if !std::mem::take(&mut self.answered) {
+        let has_answered = matches!(
+            self.connection,
+            Connection::Open { has_answered: true, .. } | Connection::Broken { has_answered: true, .. }
+        );
+        if !has_answered {
             self.breaker.failure(now_us);
         }
         let pause_us = self.pause_us();
@@ -414,8 +442,9 @@ impl<T> Pipe<T> {
     }
 
     fn pause_us(&self) -> u64 {
-        let (Connection::Closed { pause_us, .. } | Connection::Open { pause_us } | Connection::Broken { pause_us }) =
-            self.connection;
+        let (Connection::Closed { pause_us, .. }
+        | Connection::Open { pause_us, .. }
+        | Connection::Broken { pause_us, .. }) = self.connection;
         pause_us
     }
 
@@ -424,7 +453,9 @@ impl<T> Pipe<T> {
     }
 
     fn break_connection(&mut self, of_unsent: &StoreFailure, now_us: u64) -> Vec<Settled<T>> {
-        self.connection = Connection::Broken { pause_us: self.pause_us() };
+        if let Connection::Open { pause_us, has_answered } = self.connection {
+            self.connection = Connection::Broken { pause_us, has_answered };
+        }
         self.abandon_all(of_unsent, now_us)
     }
 
@@ -449,7 +480,9 @@ impl<T> Pipe<T> {
         let waiting = unexpired || !self.queued.is_empty() || !self.bulky.is_empty();
         match self.connection {
             _ if waiting => TICK_IN_FLIGHT_US,
-            Connection::Open { .. } if self.is_healthy() && self.in_flight.is_empty() => TICK_IDLE_US,
+            Connection::Open { has_answered: true, .. } if self.is_healthy() && self.in_flight.is_empty() => {
+                TICK_IDLE_US
+            }
             Connection::Closed { .. } if !self.wanted => TICK_IDLE_US,
             _ => TICK_RECOVERING_US,
         }

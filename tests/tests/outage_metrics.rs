@@ -123,3 +123,35 @@ fn the_end_of_a_short_outage_is_told_too() {
     }
     assert_eq!(ask(), 200);
 }
+
+/// A Redis with a `timeout` closes what is not used: so do quiet gateways know it.
+#[test]
+fn a_store_that_closes_idle_connections_is_no_outage() {
+    for database in [0, 1] {
+        let redis = Redis::start().expect("Redis starts");
+        let config = EnvoyConfig::shipped().redis(redis.address()).direct_response().without_access_log();
+        let config = config.host(json!({ "database": database })).policy(policy()).concurrency(1);
+        let envoy = Envoy::start(&config).expect("Envoy starts");
+        let ask = || envoy.client().send(&Request::get("/deny/x").header("x-user", "one")).expect("an answer").status;
+        assert_eq!(ask(), 200);
+        let mut admin = redis.connection();
+        for closes in 1..=8 {
+            redis::cmd("CLIENT")
+                .arg(&["KILL", "TYPE", "normal", "SKIPME", "yes"])
+                .exec(&mut admin)
+                .expect("Redis closes");
+            let opened = || {
+                let opened = envoy.admin().stat("wasmcustom.lockkeeper_pipe_events.event.opened");
+                (opened > closes).then_some(())
+            };
+            poll::until("the pipe is opened again", Duration::from_secs(5), opened)
+                .unwrap_or_else(|error| panic!("{error:#}"));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!(ask(), 200, "the store decides");
+        assert_eq!(envoy.admin().stat("wasmcustom.lockkeeper_breakers_open"), 0);
+        let log = envoy.process().log();
+        assert!(!log.contains("the store does not answer"), "{log}");
+        assert!(!log.contains("closed with gRPC status"), "{log}");
+    }
+}

@@ -180,3 +180,62 @@ fn connections_that_answer_and_close_are_no_failures() {
         client.pipe.opened(client.now_us);
     }
 }
+
+/// A store that closes idle connections, say `timeout 300` of Redis. `answers` is what the store says to probes.
+fn idle_closes(client: &mut Client, closes: u32, answer: impl Fn(&str) -> Vec<u8>) -> Vec<u64> {
+    let mut pauses_us = Vec::new();
+    for _ in 0..closes {
+        client.close();
+        let closed_us = client.now_us;
+        while client.pipe.maintain(client.now_us) != Connect::Open {
+            client.wait_us(1_000);
+        }
+        pauses_us.push(client.now_us - closed_us);
+        client.pipe.opened(client.now_us);
+        client.wait_us(client.pipe.tick_us());
+        client.pipe.maintain(client.now_us);
+        let sent = client.sent(Moment::Flush);
+        let tag = sent.first().and_then(|words| words.last()).expect("a probe on a connection that nobody uses");
+        let settled = client.receive(answer(tag));
+        assert_eq!(settled, [], "nobody waits for it");
+        client.pipe.maintain(client.now_us);
+        assert_eq!(client.sent(Moment::Flush).len(), 0, "it is asked once");
+    }
+    pauses_us
+}
+
+#[test]
+fn a_store_that_closes_idle_connections_is_asked_once_on_each_and_is_no_failure() {
+    let mut client = Client::open();
+    let tag = client.call(1);
+    client.receive(reply(&tag, 1));
+    let pauses_us = idle_closes(&mut client, 20, |tag| reply(tag, 0));
+    assert!(client.pipe.breaker_is_closed());
+    assert!(pauses_us.iter().all(|pause_us| *pause_us == 25_000), "each pause is the short one: {pauses_us:?}");
+    assert_eq!(client.pipe.tick_us(), 1_000_000, "and then there is nothing to do");
+}
+
+#[test]
+fn a_store_that_refuses_or_ignores_the_first_probe_of_each_connection_is_a_failure() {
+    let mut client = Client::open();
+    let tag = client.call(1);
+    client.receive(reply(&tag, 1));
+    idle_closes(&mut client, 5, |_| error("OOM x"));
+    assert!(!client.pipe.breaker_is_closed(), "refused");
+
+    let mut client = Client::open();
+    let mut waited_us = 0;
+    while client.pipe.breaker_is_closed() {
+        let tick_us = client.pipe.tick_us();
+        client.wait_us(tick_us);
+        waited_us += tick_us;
+        client.expire();
+        match client.pipe.maintain(client.now_us) {
+            Connect::Open => client.pipe.opened(client.now_us),
+            Connect::Close => assert_eq!(client.close(), []),
+            Connect::No => {}
+        }
+        client.sent(Moment::Flush);
+        assert!(waited_us < 10_000_000, "ignored");
+    }
+}

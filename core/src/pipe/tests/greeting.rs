@@ -131,3 +131,18 @@ fn another_reply_than_ok_is_a_desync() {
     assert_eq!(client.pipe.counts().desyncs, 1);
     assert_eq!(client.pipe.maintain(client.now_us), Connect::Close);
 }
+
+#[test]
+fn a_greeting_that_is_accepted_is_an_answer() {
+    let mut client = greeting();
+    for _ in 0..20 {
+        assert_eq!(client.sent(Moment::Flush).len(), 2);
+        client.receive("+OK\r\n+OK\r\n");
+        client.pipe.maintain(client.now_us);
+        assert_eq!(client.sent(Moment::Flush).len(), 0, "the store is known to be there");
+        client.close();
+        client.wait_us(25_000);
+        open(&mut client);
+    }
+    assert!(client.pipe.breaker_is_closed());
+}
