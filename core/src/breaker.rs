@@ -88,6 +88,13 @@ impl Breaker {
         }
     }
 
+    /// Opens a closed breaker at once: asking more is of no use.
+    pub fn trip(&mut self, now_us: u64) {
+        if self.is_closed() {
+            self.state = self.open(now_us, self.config.pause_min_us);
+        }
+    }
+
     fn open(&mut self, now_us: u64, pause_us: u64) -> State {
         // Between half a pause and a whole one, so that many gateways do not probe together.
         let half = pause_us / 2;

@@ -245,6 +245,8 @@ impl<T> Pipe<T> {
                     let is_demoted = is_read_only(&reply);
                     settled.extend(self.settle_head(reply, now_us));
                     if is_demoted {
+                        // A replica knows late what was charged, and cannot charge: nothing is decided by it.
+                        self.breaker.trip(now_us);
                         settled.extend(self.break_connection(&StoreFailure::NotSent, now_us));
                     }
                 }
@@ -479,6 +481,7 @@ impl<T> Pipe<T> {
         let unexpired = self.in_flight.iter().any(|slot| !matches!(slot.waiter, Waiter::Expired));
         let waiting = unexpired || !self.queued.is_empty() || !self.bulky.is_empty();
         match self.connection {
+            Connection::Broken { .. } => TICK_BROKEN_US,
             _ if waiting => TICK_IN_FLIGHT_US,
             Connection::Open { has_answered: true, .. } if self.is_healthy() && self.in_flight.is_empty() => {
                 TICK_IDLE_US
@@ -539,6 +542,8 @@ impl Breaker {
 
 /// Tick while a call waits: bounds how late a deadline is noticed.
 const TICK_IN_FLIGHT_US: u64 = 5_000;
+/// Tick while the connection is to be closed: calls are refused until it is.
+const TICK_BROKEN_US: u64 = 1_000;
 /// Tick while the connection is closed or the breaker open.
 const TICK_RECOVERING_US: u64 = 25_000;
 /// Tick while there is nothing to do.

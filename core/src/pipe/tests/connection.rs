@@ -128,7 +128,9 @@ fn a_demoted_primary_is_left_at_once() {
     client.call(2);
     let settled = client.receive(error("READONLY You can't write against a read only replica."));
     assert_eq!(settled, [(1, Came::Refused(Refusal::ReadOnly)), (2, Came::Unknown)]);
+    assert!(!client.pipe.breaker_is_closed(), "what a replica says of others is not asked any more");
     assert_eq!(client.pipe.maintain(client.now_us), Connect::Close);
+    assert!(client.pipe.tick_us() <= 1_000, "and soon");
     assert_eq!(client.pipe.counts().desyncs, 0);
 }
 
