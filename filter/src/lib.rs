@@ -9,6 +9,7 @@ mod host;
 mod local;
 mod local_claims;
 mod metrics;
+mod open_breakers;
 mod outbox;
 mod parked;
 mod request;

@@ -12,6 +12,7 @@ use lockkeeper_core::store::StoreFailure;
 use proxy_wasm::types::MetricType;
 
 use crate::host;
+use crate::open_breakers::OpenBreakers;
 
 /// A counter. It gathers in this VM and is told to the host on the next tick, since each call to the host costs about
 /// as much as the counting itself.
@@ -77,7 +78,7 @@ pub struct Metrics {
     /// By word, each with the time when it was last told in the log.
     failures: Vec<(&'static str, Metric, Cell<u64>)>,
     breakers_open: Option<u32>,
-    breaker_is_open: Cell<bool>,
+    open_breakers: OpenBreakers,
     logged_as_open: Cell<bool>,
     retired: Cell<bool>,
     counts: Cell<PipeCounts>,
@@ -138,7 +139,7 @@ impl Metrics {
             latency_us: host::define_metric(MetricType::Histogram, "lockkeeper_store_latency_us").ok(),
             failures: FAILURE_WORDS.iter().map(|word| (*word, store_call(word), Cell::new(0))).collect(),
             breakers_open: host::define_metric(MetricType::Gauge, "lockkeeper_breakers_open").ok(),
-            breaker_is_open: Cell::new(false),
+            open_breakers: OpenBreakers::new(),
             logged_as_open: Cell::new(false),
             retired: Cell::new(false),
             counts: Cell::new(PipeCounts::default()),
@@ -228,15 +229,19 @@ impl Metrics {
             );
         }
         self.pipe.iter().zip(news).for_each(|(metric, new)| metric.add(new));
-        if !self.retired.get() && self.breaker_is_open.replace(!breaker_is_closed) == breaker_is_closed {
-            self.move_breakers_open(if breaker_is_closed { -1 } else { 1 });
+        if !self.retired.get() {
+            self.report_breaker(breaker_is_closed, now_us);
         }
-        self.log_breaker(breaker_is_closed, now_us);
     }
 
-    fn move_breakers_open(&self, by: i64) {
-        if let Some(id) = self.breakers_open {
-            host::increment_metric(id, by);
+    fn report_breaker(&self, is_closed: bool, now_us: u64) {
+        self.count_breaker(!is_closed, now_us);
+        self.log_breaker(is_closed, now_us);
+    }
+
+    fn count_breaker(&self, is_open: bool, now_us: u64) {
+        if let (Some(id), Some(open)) = (self.breakers_open, self.open_breakers.report(is_open, now_us)) {
+            host::record_metric(id, open);
         }
     }
 
@@ -312,11 +317,13 @@ impl Metrics {
         }
     }
 
-    /// The configuration goes: its breaker counts no more.
+    /// The configuration goes: its breaker counts no more, and nobody will say of it that it has closed.
     pub fn retire(&self) {
-        self.retired.set(true);
-        if self.breaker_is_open.replace(false) {
-            self.move_breakers_open(-1);
+        if !self.retired.replace(true) {
+            self.count_breaker(false, host::monotonic_us());
+            if self.logged_as_open.get() {
+                log::warn!("lockkeeper: the configuration that found no store is replaced; the new one asks anew");
+            }
         }
         self.flush();
     }

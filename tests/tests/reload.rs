@@ -235,5 +235,8 @@ fn a_filter_replaced_in_an_outage_leaves_no_open_breaker_behind() {
     // The old one gives its connection up half a second after its last probe.
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(breakers(), 0, "nobody has asked the new one");
+    let log = envoy.process().log();
+    let last = log.lines().rfind(|line| line.contains("lockkeeper: ")).unwrap_or_default();
+    assert!(last.contains("is replaced; the new one asks anew"), "the log's last word of the store is not true: {log}");
     redis.resume();
 }

@@ -10,13 +10,16 @@ use std::time::{Duration, Instant};
 const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 const PAUSED: usize = 20;
 
-/// One worker, so that all requests share the VM that crashes, and a deadline that nothing here reaches.
+/// A deadline that nothing here reaches.
+const PATIENT: Duration = Duration::from_secs(10);
+
+/// One worker, so that all requests share the VM that crashes.
 fn start(stub: &StubStore) -> Envoy {
     let limit = json!({ "name": "all", "algorithm": "fixed_window", "limit": 1_000_000, "window": "1d", "key": ["client_address"] });
     let mut config = EnvoyConfig::shipped_with(&paths::wasm_trap())
         .redis(stub.address())
         .direct_response()
-        .deadline(Duration::from_secs(10))
+        .deadline(PATIENT)
         .policy(json!({
             "version": 1,
             "policies": { "api": { "limits": [limit], "limits_on_store_failure": "deny" } },
@@ -80,4 +83,25 @@ fn requests_paused_in_a_crash_end_with_the_idle_timeout() {
         assert!(longest < IDLE_TIMEOUT * 2, "a paused request took {longest:?}");
     });
     assert_serves_again(&envoy);
+}
+
+#[test]
+fn an_open_breaker_goes_with_its_vm() {
+    let stub = StubStore::start(stub_store::admit()).expect("a loopback port is free");
+    let envoy = start(&stub);
+    assert_serves_again(&envoy);
+    let are_open = |wanted: u64| {
+        let is = || {
+            envoy.client().get("/");
+            (envoy.admin().stat("wasmcustom.lockkeeper_breakers_open") == wanted).then_some(())
+        };
+        poll::until("the gauge of open breakers", Duration::from_secs(10), is)
+            .unwrap_or_else(|error| panic!("{error:#}"));
+    };
+    stub.behave(stub_store::error("OOM command not allowed"));
+    are_open(1);
+    assert_eq!(trap(&envoy).status, 503);
+    stub.behave(stub_store::admit());
+    assert_serves_again(&envoy);
+    are_open(0);
 }
