@@ -93,19 +93,19 @@ pub struct Pipe<T> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Connection {
-    Closed {
-        retry_at_us: u64,
-        pause_us: u64,
-    },
-    /// `has_answered`: the store has said something on it that it was asked for.
-    Open {
-        pause_us: u64,
-        has_answered: bool,
-    },
-    Broken {
-        pause_us: u64,
-        has_answered: bool,
-    },
+    Closed { retry_at_us: u64, pause_us: u64 },
+    Open(Life),
+    Broken(Life),
+}
+
+/// What a connection has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Life {
+    opened_us: u64,
+    /// The store has said something on it that it was asked for.
+    has_answered: bool,
+    /// The pause after it, should it end now.
+    pause_us: u64,
 }
 
 #[derive(Debug)]
@@ -187,10 +187,10 @@ impl<T> Pipe<T> {
 
     fn accepts_calls(&self, now_us: u64, deadline_us: u64) -> bool {
         let connected = match self.connection {
-            Connection::Open { .. } => true,
+            Connection::Open(_) => true,
             Connection::Closed { retry_at_us, .. } if self.config.waits_to_reconnect => retry_at_us < deadline_us,
             Connection::Closed { retry_at_us, .. } => retry_at_us <= now_us,
-            Connection::Broken { .. } => false,
+            Connection::Broken(_) => false,
         };
         connected && self.breaker.is_closed() && self.unanswered() < self.config.in_flight_max
     }
@@ -262,7 +262,7 @@ impl<T> Pipe<T> {
         match welcomed {
             Welcomed::Not => Vec::new(),
             Welcomed::Wholly => {
-                self.has_answered();
+                self.life().into_iter().for_each(|life| life.has_answered = true);
                 self.welcome = None;
                 Vec::new()
             }
@@ -279,13 +279,15 @@ impl<T> Pipe<T> {
         self.break_connection(&StoreFailure::NotSent, now_us)
     }
 
-    /// A connection that has answered starts over with the short pause when it closes.
-    fn has_answered(&mut self) {
-        self.connection = Connection::Open { pause_us: self.config.reconnect_pause_us.0, has_answered: true };
+    fn life(&mut self) -> Option<&mut Life> {
+        match &mut self.connection {
+            Connection::Open(life) | Connection::Broken(life) => Some(life),
+            Connection::Closed { .. } => None,
+        }
     }
 
     fn is_open(&self) -> bool {
-        matches!(self.connection, Connection::Open { .. })
+        matches!(self.connection, Connection::Open(_))
     }
 
     /// A script's reply echoes the tag first; an error reply carries none and keeps its place.
@@ -304,7 +306,13 @@ impl<T> Pipe<T> {
         let slot = self.in_flight.pop_front()?;
         let elapsed_us = now_us.saturating_sub(slot.submitted_us);
         self.round_trip.measured(elapsed_us, now_us);
-        self.has_answered();
+        let shortest_us = self.config.reconnect_pause_us.0;
+        if let Some(life) = self.life() {
+            life.has_answered = true;
+            if !matches!(slot.waiter, Waiter::Probe) {
+                life.pause_us = shortest_us;
+            }
+        }
         let result = match reply {
             Reply::Error(text) => Err(StoreFailure::of_error(&text)),
             reply => Ok(reply),
@@ -376,9 +384,9 @@ impl<T> Pipe<T> {
         match self.connection {
             Connection::Closed { retry_at_us, .. } if self.wanted && retry_at_us <= now_us => Connect::Open,
             Connection::Closed { .. } => Connect::No,
-            Connection::Broken { .. } => Connect::Close,
-            Connection::Open { .. } if self.is_stuck(now_us) => Connect::Close,
-            Connection::Open { .. } => {
+            Connection::Broken(_) => Connect::Close,
+            Connection::Open(_) if self.is_stuck(now_us) => Connect::Close,
+            Connection::Open(_) => {
                 self.probe(now_us);
                 Connect::No
             }
@@ -402,7 +410,7 @@ impl<T> Pipe<T> {
     }
 
     fn is_unknown(&self) -> bool {
-        let has_not_answered = matches!(self.connection, Connection::Open { has_answered: false, .. });
+        let has_not_answered = matches!(self.connection, Connection::Open(Life { has_answered: false, .. }));
         has_not_answered && self.welcome.is_none() && self.breaker.is_closed() && self.unanswered() == 0
     }
 
@@ -417,7 +425,8 @@ impl<T> Pipe<T> {
     /// The connection is open.
     pub fn opened(&mut self, now_us: u64) {
         self.counts.opened = self.counts.opened.saturating_add(1);
-        self.connection = Connection::Open { pause_us: self.pause_us(), has_answered: false };
+        let pause_us = self.next_pause_us(now_us);
+        self.connection = Connection::Open(Life { opened_us: now_us, has_answered: false, pause_us });
         self.welcome = Welcome::of(&self.config.greeting, self.patient_us(now_us));
     }
 
@@ -429,25 +438,28 @@ impl<T> Pipe<T> {
     /// The connection is gone, or could not be opened: everything in flight has an unknown outcome. One on which nothing
     /// was answered counts as a failure, though nobody may have waited: so an outage is noticed without traffic, too.
     pub fn closed(&mut self, now_us: u64) -> Vec<Settled<T>> {
-        let has_answered = matches!(
-            self.connection,
-            Connection::Open { has_answered: true, .. } | Connection::Broken { has_answered: true, .. }
-        );
-        if !has_answered {
+        if !self.life().is_some_and(|life| life.has_answered) {
             self.breaker.failure(now_us);
         }
-        let pause_us = self.pause_us();
+        let pause_us = self.next_pause_us(now_us);
         self.counts.closed = self.counts.closed.saturating_add(1);
         self.connection =
             Connection::Closed { retry_at_us: now_us.saturating_add(pause_us), pause_us: self.longer(pause_us) };
         self.abandon_all(&StoreFailure::NotSent, now_us)
     }
 
-    fn pause_us(&self) -> u64 {
-        let (Connection::Closed { pause_us, .. }
-        | Connection::Open { pause_us, .. }
-        | Connection::Broken { pause_us, .. }) = self.connection;
-        pause_us
+    /// The pause before the next attempt, should this connection end now. It starts over with the short one after a
+    /// connection that answered a call, or answered and lasted; a store that answers and closes at once is not to be asked
+    /// all the time.
+    fn next_pause_us(&self, now_us: u64) -> u64 {
+        let (shortest_us, longest_us) = self.config.reconnect_pause_us;
+        match self.connection {
+            Connection::Closed { pause_us, .. } => pause_us,
+            Connection::Open(life) | Connection::Broken(life) => {
+                let has_lasted = now_us.saturating_sub(life.opened_us) >= longest_us;
+                if life.has_answered && has_lasted { shortest_us } else { life.pause_us }
+            }
+        }
     }
 
     fn longer(&self, pause_us: u64) -> u64 {
@@ -455,8 +467,8 @@ impl<T> Pipe<T> {
     }
 
     fn break_connection(&mut self, of_unsent: &StoreFailure, now_us: u64) -> Vec<Settled<T>> {
-        if let Connection::Open { pause_us, has_answered } = self.connection {
-            self.connection = Connection::Broken { pause_us, has_answered };
+        if let Connection::Open(life) = self.connection {
+            self.connection = Connection::Broken(life);
         }
         self.abandon_all(of_unsent, now_us)
     }
@@ -481,9 +493,9 @@ impl<T> Pipe<T> {
         let unexpired = self.in_flight.iter().any(|slot| !matches!(slot.waiter, Waiter::Expired));
         let waiting = unexpired || !self.queued.is_empty() || !self.bulky.is_empty();
         match self.connection {
-            Connection::Broken { .. } => TICK_BROKEN_US,
+            Connection::Broken(_) => TICK_BROKEN_US,
             _ if waiting => TICK_IN_FLIGHT_US,
-            Connection::Open { has_answered: true, .. } if self.is_healthy() && self.in_flight.is_empty() => {
+            Connection::Open(Life { has_answered: true, .. }) if self.is_healthy() && self.in_flight.is_empty() => {
                 TICK_IDLE_US
             }
             Connection::Closed { .. } if !self.wanted => TICK_IDLE_US,

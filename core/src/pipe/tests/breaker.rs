@@ -181,10 +181,12 @@ fn connections_that_answer_and_close_are_no_failures() {
     }
 }
 
-/// A store that closes idle connections, say `timeout 300` of Redis. `answers` is what the store says to probes.
-fn idle_closes(client: &mut Client, closes: u32, answer: impl Fn(&str) -> Vec<u8>) -> Vec<u64> {
+/// A store that closes connections after `idle_us`, as `timeout` of Redis makes it do, and gives this `answer` to probes. The
+/// pauses before each is opened again.
+fn idle_closes(client: &mut Client, closes: u32, idle_us: u64, answer: impl Fn(&str) -> Vec<u8>) -> Vec<u64> {
     let mut pauses_us = Vec::new();
     for _ in 0..closes {
+        client.wait_us(idle_us);
         client.close();
         let closed_us = client.now_us;
         while client.pipe.maintain(client.now_us) != Connect::Open {
@@ -209,10 +211,20 @@ fn a_store_that_closes_idle_connections_is_asked_once_on_each_and_is_no_failure(
     let mut client = Client::open();
     let tag = client.call(1);
     client.receive(reply(&tag, 1));
-    let pauses_us = idle_closes(&mut client, 20, |tag| reply(tag, 0));
+    let pauses_us = idle_closes(&mut client, 20, 1_000_000, |tag| reply(tag, 0));
     assert!(client.pipe.breaker_is_closed());
     assert!(pauses_us.iter().all(|pause_us| *pause_us == 25_000), "each pause is the short one: {pauses_us:?}");
     assert_eq!(client.pipe.tick_us(), 1_000_000, "and then there is nothing to do");
+}
+
+#[test]
+fn a_store_that_closes_as_soon_as_it_has_answered_is_asked_less_and_less() {
+    let mut client = Client::open();
+    let tag = client.call(1);
+    client.receive(reply(&tag, 1));
+    let pauses_us = idle_closes(&mut client, 8, 10_000, |tag| reply(tag, 0));
+    assert_eq!(pauses_us, [25, 50, 100, 200, 400, 500, 500, 500].map(|pause_ms| pause_ms * 1_000));
+    assert!(client.pipe.breaker_is_closed(), "it is there");
 }
 
 #[test]
@@ -220,7 +232,7 @@ fn a_store_that_refuses_or_ignores_the_first_probe_of_each_connection_is_a_failu
     let mut client = Client::open();
     let tag = client.call(1);
     client.receive(reply(&tag, 1));
-    idle_closes(&mut client, 5, |_| error("OOM x"));
+    idle_closes(&mut client, 5, 1_000_000, |_| error("OOM x"));
     assert!(!client.pipe.breaker_is_closed(), "refused");
 
     let mut client = Client::open();

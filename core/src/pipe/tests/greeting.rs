@@ -140,6 +140,7 @@ fn a_greeting_that_is_accepted_is_an_answer() {
         client.receive("+OK\r\n+OK\r\n");
         client.pipe.maintain(client.now_us);
         assert_eq!(client.sent(Moment::Flush).len(), 0, "the store is known to be there");
+        client.wait_us(1_000_000);
         client.close();
         client.wait_us(25_000);
         open(&mut client);
