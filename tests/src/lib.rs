@@ -23,6 +23,7 @@ pub mod reset;
 pub mod rest_front;
 pub mod scripted_upstream;
 pub mod slow_link;
+pub mod stalls;
 pub mod step_clock;
 pub mod stub_store;
 mod tcp;

@@ -2,6 +2,7 @@
 
 use lockkeeper_tests::http::{Request, Response};
 use lockkeeper_tests::load::{self, Sample, Until};
+use lockkeeper_tests::stalls::{Stalls, Watch};
 use lockkeeper_tests::{Envoy, EnvoyConfig, poll};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,6 +55,9 @@ pub const MODES: [Mode; 3] = [Mode::Allow, Mode::Deny, Mode::Local];
 pub struct Observed {
     samples: Vec<(Mode, Sample)>,
     broken: Duration,
+    /// The store may be back from here on …
+    mending: Duration,
+    /// … and is from here on.
     mended: Duration,
     /// Calls that waited for the store between [`NOTICED`] and the end of the fault.
     calls: u64,
@@ -157,7 +161,7 @@ pub fn observe(envoy: &Envoy, break_it: impl FnOnce(), mend_it: impl FnOnce()) -
     wait_for_the_store(envoy);
     let over = &AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let start = Instant::now();
+        let (watch, start) = (Watch::start(), Instant::now());
         let loads = MODES.map(|mode| scope.spawn(move || load_mode(envoy, mode, Until::Told(over))));
         std::thread::sleep(HEALTHY);
         let broken = start.elapsed();
@@ -166,26 +170,37 @@ pub fn observe(envoy: &Envoy, break_it: impl FnOnce(), mend_it: impl FnOnce()) -
         let calls = calls(envoy);
         std::thread::sleep(BROKEN.saturating_sub(NOTICED));
         let calls = self::calls(envoy) - calls;
+        let mending = start.elapsed();
         mend_it();
         let mended = start.elapsed();
         let recovered = poll_recovery(envoy);
         std::thread::sleep(RECOVERED_FOR);
         over.store(true, Ordering::Relaxed);
         recovered.expect("limits are global again");
-        let samples = loads.into_iter().flat_map(|load| load.join().expect("the load does not panic")).collect();
+        let samples = loads.into_iter().flat_map(|load| load.join().expect("the load does not panic"));
+        let samples = without_stalls(samples, &watch.stop());
         assert_each_request_was_counted_once(envoy);
-        Observed { samples, broken, mended, calls }
+        Observed { samples, broken, mending, mended, calls }
     })
+}
+
+/// What the machine gave to others is no time that a request waited.
+fn without_stalls(samples: impl Iterator<Item = (Mode, Sample)>, stalls: &Stalls) -> Vec<(Mode, Sample)> {
+    println!("the machine stood still for {:?}", stalls.total());
+    let shorter = |sample: Sample| Sample { elapsed: stalls.without(sample.sent, sample.elapsed), ..sample };
+    samples.map(|(mode, sample)| (mode, shorter(sample))).collect()
 }
 
 /// Loads a gateway that cannot reach any store: every answer is its policy's failure mode, and almost nobody waits.
 pub fn assert_degraded(envoy: &Envoy, name: &str) {
     let observed = std::thread::scope(|scope| {
+        let watch = Watch::start();
         let loads = MODES.map(|mode| scope.spawn(move || load_mode(envoy, mode, Until::Elapsed(BROKEN))));
         std::thread::sleep(NOTICED);
         let calls = calls(envoy);
-        let samples = loads.into_iter().flat_map(|load| load.join().expect("the load does not panic")).collect();
-        Observed { samples, broken: Duration::ZERO, mended: BROKEN, calls: self::calls(envoy) - calls }
+        let samples = loads.into_iter().flat_map(|load| load.join().expect("the load does not panic"));
+        let samples = without_stalls(samples, &watch.stop());
+        Observed { samples, broken: Duration::ZERO, mending: BROKEN, mended: BROKEN, calls: self::calls(envoy) - calls }
     });
     observed.assert_answered(name);
     observed.assert_nobody_waits(name);
@@ -255,7 +270,7 @@ impl Observed {
 
     /// Once the breakers have noticed, no answer comes from the store and almost nobody waits for it.
     fn assert_nobody_waits(&self, name: &str) {
-        let in_fault = self.samples.iter().filter(|(_, sample)| (self.broken..self.mended).contains(&sample.sent));
+        let in_fault = self.samples.iter().filter(|(_, sample)| (self.broken..self.mending).contains(&sample.sent));
         let (early, outage): (Vec<_>, Vec<_>) = in_fault.partition(|(_, sample)| sample.sent < self.broken + NOTICED);
         let waited =
             |samples: &[&(Mode, Sample)]| samples.iter().filter(|(_, sample)| sample.elapsed >= WAITED).count();
