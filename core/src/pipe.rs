@@ -68,6 +68,15 @@ pub struct PipeCounts {
     pub refused: u64,
 }
 
+/// What the store refused of what no request waited for, and why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refusals {
+    /// The last probe.
+    pub probe: Option<Refusal>,
+    /// The last greeting.
+    pub greeting: Option<Refusal>,
+}
+
 /// The pipe. `T` is what the host parks per command.
 #[derive(Debug)]
 pub struct Pipe<T> {
@@ -89,6 +98,7 @@ pub struct Pipe<T> {
     tags: u32,
     uploaded_at_us: Option<u64>,
     counts: PipeCounts,
+    refusals: Refusals,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +153,7 @@ impl<T> Pipe<T> {
             tags: seed as u32,
             uploaded_at_us: None,
             counts: PipeCounts::default(),
+            refusals: Refusals::default(),
         }
     }
 
@@ -268,6 +279,7 @@ impl<T> Pipe<T> {
             }
             Welcomed::Refused(failure) => {
                 self.counts.refused = self.counts.refused.saturating_add(1);
+                self.refusals.greeting = failure.refusal();
                 self.break_connection(&failure, now_us)
             }
             Welcomed::Desync => self.desync(now_us),
@@ -342,6 +354,7 @@ impl<T> Pipe<T> {
     }
 
     fn count_probe(&mut self, result: &Result<Reply, StoreFailure>, now_us: u64) {
+        self.refusals.probe = result.as_ref().err().and_then(StoreFailure::refusal);
         match result {
             Ok(_) => self.breaker.success(),
             Err(_) => self.breaker.probe_failure(now_us),
@@ -511,6 +524,17 @@ impl<T> Pipe<T> {
     /// Whether the breaker lets calls pass.
     pub fn breaker_is_closed(&self) -> bool {
         self.breaker.is_closed()
+    }
+
+    /// What was refused since the last time.
+    pub fn take_refusals(&mut self) -> Refusals {
+        std::mem::take(&mut self.refusals)
+    }
+
+    /// Whether the store owes something on this connection: a reply, or the first sign that it is there.
+    pub fn is_owed(&self) -> bool {
+        let has_answered = matches!(self.connection, Connection::Open(Life { has_answered: true, .. }));
+        !has_answered || self.unanswered() > 0
     }
 
     /// Commands whose reply has not come: queued, in flight and expired ones.

@@ -84,6 +84,14 @@ impl Refusal {
 }
 
 impl StoreFailure {
+    /// The kind of a refusal.
+    pub fn refusal(&self) -> Option<Refusal> {
+        match self {
+            StoreFailure::Refused(refusal) => Some(*refusal),
+            StoreFailure::NotSent | StoreFailure::Unknown => None,
+        }
+    }
+
     /// A word for metrics and logs.
     pub fn word(&self) -> &'static str {
         match self {

@@ -231,7 +231,7 @@ impl Gateway {
             return;
         }
         // A store may close what is not used.
-        if self.is_news() && self.pipe.borrow().unanswered() > 0 {
+        if self.is_news() && self.pipe.borrow().is_owed() {
             log::info!("lockkeeper: the pipe to the store closed with gRPC status {status}");
         }
         self.stream.set(None);
@@ -398,10 +398,11 @@ impl Gateway {
     fn after_event(&self, now_us: u64) {
         self.work_off(now_us);
         self.flush(Moment::Flush);
-        let (counts, breaker_is_closed) = {
-            let pipe = self.pipe.borrow();
-            (pipe.counts(), pipe.breaker_is_closed())
+        let (counts, refusals, breaker_is_closed) = {
+            let mut pipe = self.pipe.borrow_mut();
+            (pipe.counts(), pipe.take_refusals(), pipe.breaker_is_closed())
         };
+        self.metrics.refusals(refusals);
         self.metrics.pipe(counts, breaker_is_closed, now_us);
         self.tick_sooner();
         if self.retired.get() && self.is_idle() {

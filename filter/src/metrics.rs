@@ -6,13 +6,16 @@ use std::rc::Rc;
 
 use lockkeeper_core::decision::{DecidedBy, Outcome, Report};
 use lockkeeper_core::lease::{Act, Word};
-use lockkeeper_core::pipe::PipeCounts;
+use lockkeeper_core::pipe::{PipeCounts, Refusals};
 use lockkeeper_core::policy::{Policy, PolicySet};
-use lockkeeper_core::store::StoreFailure;
+use lockkeeper_core::store::{Refusal, StoreFailure};
 use proxy_wasm::types::MetricType;
 
 use crate::host;
 use crate::open_breakers::OpenBreakers;
+
+/// The log says a thing at most once in this time.
+const LOG_PAUSE_US: u64 = 1_000_000;
 
 /// A counter. It gathers in this VM and is told to the host on the next tick, since each call to the host costs about
 /// as much as the counting itself.
@@ -189,7 +192,7 @@ impl Metrics {
     /// once a second.
     pub fn unknown_policy(&self, name: &str) {
         self.unknown_policies.add(1);
-        if Metrics::may_log(&self.last_policy_log_us, host::monotonic_us()) {
+        if Metrics::may_log(&self.last_policy_log_us, host::monotonic_us(), LOG_PAUSE_US) {
             log::warn!("lockkeeper: a route's metadata names the policy {name:?}, which the policy file does not have");
         }
     }
@@ -207,9 +210,20 @@ impl Metrics {
         let word = failure.word();
         let Some((_, metric, last_log_us)) = self.failures.iter().find(|(known, ..)| *known == word) else { return };
         metric.add(1);
-        if let StoreFailure::Refused(refusal) = failure {
-            refusal.reason().into_iter().for_each(|reason| Metrics::log_refused(last_log_us, reason));
-        }
+        let reason = failure.refusal().and_then(Refusal::reason);
+        reason.into_iter().for_each(|reason| Metrics::log_refused(last_log_us, reason));
+    }
+
+    /// Counts what was refused of what no request waited for, and says so in the log.
+    pub fn refusals(&self, refusals: Refusals) {
+        refusals.probe.into_iter().for_each(|refusal| self.store_failure(&StoreFailure::Refused(refusal)));
+        let reason = match refusals.greeting {
+            Some(Refusal::Access | Refusal::Other) => {
+                Some("the credentials or the database of this gateway are wrong, or it takes no more clients")
+            }
+            refusal => refusal.and_then(Refusal::reason),
+        };
+        reason.into_iter().for_each(|reason| Metrics::log_refused(&self.last_refusal_log_us, reason));
     }
 
     /// Counts what happened to the pipe since the last time, and says so in the log, at most once a second.
@@ -222,12 +236,6 @@ impl Metrics {
             counts.late.saturating_sub(before.late),
             counts.refused.saturating_sub(before.refused),
         ];
-        if counts.refused != before.refused {
-            Metrics::log_refused(
-                &self.last_refusal_log_us,
-                "the credentials or the database of this gateway are wrong",
-            );
-        }
         self.pipe.iter().zip(news).for_each(|(metric, new)| metric.add(new));
         if !self.retired.get() {
             self.report_breaker(breaker_is_closed, now_us);
@@ -245,16 +253,17 @@ impl Metrics {
         }
     }
 
-    /// Only people can put it right.
+    /// Only people can put it right, and they need not be told each second.
     fn log_refused(last_us: &Cell<u64>, reason: &str) {
-        if Metrics::may_log(last_us, host::monotonic_us()) {
+        const PAUSE_US: u64 = 10_000_000;
+        if Metrics::may_log(last_us, host::monotonic_us(), PAUSE_US) {
             log::error!("lockkeeper: the store refuses what this gateway asks: {reason}");
         }
     }
 
     /// What the log says last is what is so: a change that comes too soon after another is told later, if it lasts.
     fn log_breaker(&self, is_closed: bool, now_us: u64) {
-        if self.logged_as_open.get() != is_closed || !Metrics::may_log(&self.last_log_us, now_us) {
+        if self.logged_as_open.get() != is_closed || !Metrics::may_log(&self.last_log_us, now_us, LOG_PAUSE_US) {
             return;
         }
         self.logged_as_open.set(!is_closed);
@@ -264,10 +273,9 @@ impl Metrics {
         }
     }
 
-    /// Whether a line may be logged: one a second of each kind.
-    fn may_log(last_us: &Cell<u64>, now_us: u64) -> bool {
-        const LOG_PAUSE_US: u64 = 1_000_000;
-        let may = now_us.saturating_sub(last_us.get()) >= LOG_PAUSE_US;
+    /// Whether a line may be logged: one of each kind in `pause_us`.
+    fn may_log(last_us: &Cell<u64>, now_us: u64, pause_us: u64) -> bool {
+        let may = now_us.saturating_sub(last_us.get()) >= pause_us;
         if may {
             last_us.set(now_us);
         }

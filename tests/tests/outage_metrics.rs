@@ -100,6 +100,27 @@ fn an_outage_is_noticed_without_traffic_and_is_a_few_lines() {
     }
     let lines = log.lines().filter(|line| line.contains("lockkeeper: ")).count();
     assert!(lines < 12, "{log}");
+    assert!(log.contains("the pipe to the store closed with gRPC status 14"), "why: {log}");
+}
+
+/// What only a probe was told is told on.
+#[test]
+fn a_quiet_gateway_says_why_its_store_is_of_no_use() {
+    let redis = Redis::start().expect("Redis starts");
+    let config = EnvoyConfig::shipped().redis(redis.address()).direct_response().without_access_log().concurrency(1);
+    let envoy = Envoy::start(&config.policy(policy())).expect("Envoy starts");
+    let ask = || envoy.client().send(&Request::get("/deny/x").header("x-user", "one")).expect("an answer").status;
+    assert_eq!(ask(), 200);
+    let mut admin = redis.connection();
+    redis::cmd("REPLICAOF").arg("127.0.0.1").arg(1).exec(&mut admin).expect("Redis becomes a replica");
+    redis::cmd("CLIENT").arg(&["KILL", "TYPE", "normal", "SKIPME", "yes"]).exec(&mut admin).expect("Redis closes");
+    let is_told = || envoy.process().log().contains("it is a replica").then_some(());
+    poll::until("the log", Duration::from_secs(5), is_told).unwrap_or_else(|_| panic!("{}", envoy.process().log()));
+    let counted = || (envoy.admin().stat("wasmcustom.lockkeeper_store_calls.outcome.read_only") > 0).then_some(());
+    poll::until("the metric", Duration::from_secs(5), counted).expect("it is counted");
+    redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut admin).expect("Redis becomes a primary");
+    let decides = || (ask() == 200).then_some(());
+    poll::until("the store decides", Duration::from_secs(5), decides).expect("it is found");
 }
 
 /// However short the outage was: the log's last word is what is so.

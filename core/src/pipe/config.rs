@@ -9,7 +9,8 @@ pub struct PipeConfig {
     /// With at least this many commands in flight, further ones wait for the next reply and go out together…
     pub coalesce_above: usize,
     /// …as long as the store is this near: the shortest recent round trip, in microseconds. Waiting costs up to one
-    /// round trip, which is less than what single writes cost only when the store is close.
+    /// round trip, which is less than what single writes cost only when the store is close. A host that asks for the output
+    /// again before the next reply, at the end of a turn of its event loop, need not mind the distance.
     pub coalesce_round_trip_max_us: u64,
     /// The most commands in flight, expired ones included. Above it calls are not sent.
     pub in_flight_max: usize,
