@@ -62,6 +62,14 @@ impl Client {
         client
     }
 
+    /// Open, and the store has answered a call.
+    fn answered() -> Client {
+        let mut client = Client::open();
+        let tag = client.call(1);
+        client.receive(reply(&tag, 1));
+        client
+    }
+
     fn submit(&mut self, number: u32) -> bool {
         let write = |number: &u32, tag: &str, out: &mut Vec<u8>| {
             encode_command(&[b"CALL", number.to_string().as_bytes(), tag.as_bytes()], out);

@@ -151,9 +151,7 @@ fn a_probe_answered_for_another_breaks_the_connection() {
 /// Each attempt that ends in nothing counts, whether somebody waits or not.
 #[test]
 fn a_store_that_cannot_be_reached_opens_the_breaker_without_traffic() {
-    let mut client = Client::open();
-    let tag = client.call(1);
-    client.receive(reply(&tag, 1));
+    let mut client = Client::answered();
     client.close();
     let mut attempts = 0;
     while client.pipe.breaker_is_closed() {
@@ -208,9 +206,7 @@ fn idle_closes(client: &mut Client, closes: u32, idle_us: u64, answer: impl Fn(&
 
 #[test]
 fn a_store_that_closes_idle_connections_is_asked_once_on_each_and_is_no_failure() {
-    let mut client = Client::open();
-    let tag = client.call(1);
-    client.receive(reply(&tag, 1));
+    let mut client = Client::answered();
     let pauses_us = idle_closes(&mut client, 20, 1_000_000, |tag| reply(tag, 0));
     assert!(client.pipe.breaker_is_closed());
     assert!(pauses_us.iter().all(|pause_us| *pause_us == 25_000), "each pause is the short one: {pauses_us:?}");
@@ -219,9 +215,7 @@ fn a_store_that_closes_idle_connections_is_asked_once_on_each_and_is_no_failure(
 
 #[test]
 fn a_store_that_closes_as_soon_as_it_has_answered_is_asked_less_and_less() {
-    let mut client = Client::open();
-    let tag = client.call(1);
-    client.receive(reply(&tag, 1));
+    let mut client = Client::answered();
     let pauses_us = idle_closes(&mut client, 8, 10_000, |tag| reply(tag, 0));
     assert_eq!(pauses_us, [25, 50, 100, 200, 400, 500, 500, 500].map(|pause_ms| pause_ms * 1_000));
     assert!(client.pipe.breaker_is_closed(), "it is there");
@@ -229,9 +223,7 @@ fn a_store_that_closes_as_soon_as_it_has_answered_is_asked_less_and_less() {
 
 #[test]
 fn a_store_that_refuses_or_ignores_the_first_probe_of_each_connection_is_a_failure() {
-    let mut client = Client::open();
-    let tag = client.call(1);
-    client.receive(reply(&tag, 1));
+    let mut client = Client::answered();
     idle_closes(&mut client, 5, 1_000_000, |_| error("OOM x"));
     assert!(!client.pipe.breaker_is_closed(), "refused");
 
